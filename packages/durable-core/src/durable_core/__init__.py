@@ -1,0 +1,1 @@
+"""Durable workflows without a server: the contract, the codec, and the engine."""
