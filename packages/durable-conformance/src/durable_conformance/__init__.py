@@ -1,0 +1,1 @@
+"""The test suite that holds a store to the contract of durable_core."""

@@ -1,0 +1,1 @@
+"""Durable workflows on Postgres; not released yet."""

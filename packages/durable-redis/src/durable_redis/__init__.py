@@ -1,0 +1,1 @@
+"""Durable workflows on Redis and Valkey; not released yet."""
