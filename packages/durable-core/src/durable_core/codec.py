@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NoReturn, TypeGuard
 
 from durable_core.contract import CheckpointCodec, Encoded
 from durable_core.errors import NotEncodable, NotParsed
+from durable_core.errors import shortened as shortened
 
 MAX_DEPTH = 200
-MAX_DIGITS = 4_300
-_MAX_BITS = 14_280  # every integer of so many bits has at most 4 300 digits, which is what Python reads back
+MAX_DIGITS = 4_300  # what Python reads back, unless it is told otherwise
+_FIRST_TOO_LONG = 10**MAX_DIGITS
+_SAFE_BITS = _FIRST_TOO_LONG.bit_length() - 1
 
 
 class JsonCodec:
     """JSON text by the standard library: None, bool, int, float, str, list, and dict with str keys, of exactly these types.
 
-    A tuple or namedtuple comes back as a list: that is the parser's matter. Everything else is refused: other types and subclasses, NaN and
-    infinities, lone surrogates, keys that are not str, integers of more than 4 300 digits, nesting deeper than 200 levels.
-    [CDC-ROUND] [CDC-SAME] [CDC-REFUSE]
+    A tuple or namedtuple comes back as a list: that is the parser's matter. Equal values give equal text, but for -0.0, which
+    stays what it is. Everything else is refused: other types and subclasses, NaN and infinities, lone surrogates, keys that are
+    not str, integers of more than 4 300 digits, nesting deeper than 200 levels. [CDC-ROUND] [CDC-SAME] [CDC-REFUSE]
     """
 
     def __repr__(self) -> str:
@@ -39,14 +43,9 @@ class JsonCodec:
 def encoded_for(codec: CheckpointCodec[Encoded], workflow: str, key: str, value: object) -> Encoded:
     """Encode a value, or raise `NotEncodable` that names workflow and key. [CKP-RECORD-REFUSED]"""
     try:
-        encoded = codec.encode(value)
-        if isinstance(encoded, str):
-            _check_text(encoded)
+        return _encoded(codec, value)
     except NotEncodable as refused:
         raise NotEncodable(refused.reason, workflow, key) from refused
-    except Exception as refused:
-        raise NotEncodable(f"{type(refused).__name__}: {refused}", workflow, key) from refused
-    return encoded
 
 
 def decoded_for(codec: CheckpointCodec[Encoded], workflow: str, key: str, encoded: Encoded) -> object:
@@ -58,17 +57,24 @@ def decoded_for(codec: CheckpointCodec[Encoded], workflow: str, key: str, encode
 
 
 def roundtripped(codec: CheckpointCodec[Encoded], value: object) -> object:
-    """Give `decode(encode(value))`, or raise `NotEncodable`."""
-    return codec.decode(encoded_for(codec, "", "", value))
-
-
-def shortened(value: object, limit: int = 200) -> str:
-    """Render a value for an error message, in at most so many characters, whatever its `repr` does."""
+    """Give `decode(encode(value))`, or raise `NotEncodable`, naming neither workflow nor key; also where it does not decode."""
+    encoded = _encoded(codec, value)
     try:
-        text = repr(value)
-    except Exception as broken:
-        text = f"<{type(value).__name__} whose repr raises {type(broken).__name__}>"
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+        return codec.decode(encoded)
+    except Exception as refused:
+        raise NotEncodable(f"its encoding cannot be decoded: {type(refused).__name__}: {refused}") from refused
+
+
+def _encoded(codec: CheckpointCodec[Encoded], value: object) -> Encoded:
+    try:
+        encoded = codec.encode(value)
+        if isinstance(encoded, str):
+            _check_text(encoded)
+    except NotEncodable:
+        raise
+    except Exception as refused:
+        raise NotEncodable(f"{type(refused).__name__}: {refused}") from refused
+    return encoded
 
 
 def _check_text(text: str) -> None:
@@ -79,78 +85,92 @@ def _check_text(text: str) -> None:
 
 
 def _check(value: object) -> None:
-    """Walk the value without recursion; the path names the offending part."""
-    if _is_plain(value, "the value"):
+    """Refuse what would not come back as it is; depth first, so that a value that contains itself is soon too deep."""
+    if type(value) is str and value.isascii():
         return
-    open_parts: list[tuple[object, str, int]] = [(value, "the value", 1)]
-    while open_parts:
-        part, path, depth = open_parts.pop()
-        if depth > MAX_DEPTH:
-            raise NotEncodable(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself, at {path[:200]}")
-        if isinstance(part, dict):
-            for name, item in part.items():  # pyright: ignore[reportUnknownVariableType]
-                _check_name(name, path)  # pyright: ignore[reportUnknownArgumentType]
-                if not _is_plain(item, f"{path}[{name!r}]"):  # pyright: ignore[reportUnknownArgumentType]
-                    open_parts.append((item, f"{path}[{name!r}]", depth + 1))
+    held: list[object] = []  # the containers that are open, from the outermost in
+    rest: list[Iterator[object]] = [iter((value,))]  # what of each is still to be looked at
+    while rest:
+        for part in rest[-1]:
+            if type(part) is str:
+                if not part.isascii() and _is_torn(part):
+                    _refuse(held, part, f"text with a lone surrogate: {shortened(part, 80)}")
+            elif type(part) is int:
+                if part.bit_length() > _SAFE_BITS and abs(part) >= _FIRST_TOO_LONG:
+                    _refuse(held, part, f"an integer of more than {MAX_DIGITS} digits")
+            elif type(part) is float:
+                if not math.isfinite(part):
+                    _refuse(held, part, f"{part}, which JSON does not have")
+            elif type(part) is not bool and part is not None:
+                rest.append(_parts(held, part))
+                held.append(part)
+                break
         else:
-            assert isinstance(part, (list, tuple))
-            for index, item in enumerate(part):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                if not _is_plain(item, path, index):  # pyright: ignore[reportUnknownArgumentType]
-                    open_parts.append((item, f"{path}[{index}]", depth + 1))
+            rest.pop()
+            if held:
+                held.pop()
 
 
-def _is_plain(value: object, path: str, index: int | None = None) -> bool:
-    """Say whether the value has no parts, or refuse it; False means that its parts are to be looked at."""
+def _parts(held: list[object], part: object) -> Iterator[object]:
+    """Give the parts of a list, tuple or dict, or refuse what is none of them."""
+    if len(held) >= MAX_DEPTH:
+        raise NotEncodable(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself, at {_where(held, part)}")
+    if _is_mapping(part):
+        for name in part:
+            if type(name) is not str:
+                key = f"the key {shortened(name, 80)} of type {type(name).__qualname__}"
+                _refuse(held, part, f"a mapping with {key}, and keys must be str")
+            if not name.isascii() and _is_torn(name):
+                _refuse(held, part, f"a mapping with a lone surrogate in the key {shortened(name, 80)}")
+        return iter(part.values())
+    if _is_sequence(part):
+        return iter(part)
+    kind = type(part)
+    _refuse(held, part, f"of type {kind.__module__}.{kind.__qualname__}, which JsonCodec does not carry")
+
+
+def _is_mapping(value: object) -> TypeGuard[dict[object, object]]:
+    return type(value) is dict
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
     kind = type(value)
-    if kind is str:
-        assert isinstance(value, str)
-        if not value.isascii():
-            _check_surrogates(value, path, index)
+    if kind is list or kind is tuple:
         return True
-    if kind is bool or value is None:
-        return True
-    if kind is int:
-        assert isinstance(value, int)
-        if value.bit_length() > _MAX_BITS:
-            _refuse(path, index, f"an integer of more than {MAX_DIGITS} digits, about")
-        return True
-    if kind is float:
-        assert isinstance(value, float)
-        if not math.isfinite(value):
-            _refuse(path, index, f"{value}, which JSON does not have")
-        return True
-    if kind is dict or kind is list or kind is tuple or _is_namedtuple(value):
-        return False
-    _refuse(path, index, f"of type {kind.__module__}.{kind.__qualname__}, which JsonCodec does not carry")
-
-
-def _is_namedtuple(value: object) -> bool:
-    kind = type(value)
     return kind.__bases__ == (tuple,) and isinstance(getattr(kind, "_fields", None), tuple)
 
 
-def _check_name(name: object, path: str) -> None:
-    if type(name) is not str:
-        _refuse(path, None, f"a mapping with the key {shortened(name, 80)} of type {type(name).__qualname__}, and keys must be str")
-    if not name.isascii():
-        _check_surrogates(name, f"a key of {path}", None)
-
-
-def _check_surrogates(text: str, path: str, index: int | None) -> None:
+def _is_torn(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
-        _refuse(path, index, f"text with a lone surrogate: {shortened(text, 80)}")
+        return True
+    return False
 
 
-def _refuse(path: str, index: int | None, what: str) -> NoReturn:
-    where = path if index is None else f"{path}[{index}]"
-    raise NotEncodable(f"{where[:200]} is {what}")
+def _refuse(held: list[object], part: object, what: str) -> NoReturn:
+    raise NotEncodable(f"{_where(held, part)} is {what}")
+
+
+def _where(held: list[object], part: object) -> str:
+    """Name the part: it is found by identity, and the first that fits is the one that was looked at."""
+    path = "the value"
+    for container, inner in pairwise([*held, part]):
+        path += next(f"[{name!r}]" for name, item in _named(container) if item is inner)
+    return path if len(path) <= 200 else f"{path[:100]}...{path[-97:]}"
+
+
+def _named(container: object) -> Iterable[tuple[object, object]]:
+    if _is_mapping(container):
+        return container.items()
+    return enumerate(container) if _is_sequence(container) else ()
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode

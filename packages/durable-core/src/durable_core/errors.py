@@ -18,6 +18,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 
+def shortened(value: object, limit: int = 200) -> str:
+    """Render a value for an error message, in at most so many characters, whatever its `repr` does."""
+    try:
+        text = repr(value[:limit] if isinstance(value, str) else value)
+    except Exception as broken:
+        text = f"<{type(value).__name__} whose repr raises {type(broken).__name__}>"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 class Interruption(BaseException):
     """Says something about this pass, not about the work; `except Exception` does not absorb it. [RUN-SUSPEND-BASE]"""
 
@@ -111,7 +120,8 @@ class ReservedKey(DurableError, ValueError):
         self.workflow, self.key = workflow, key
 
     def __str__(self) -> str:
-        return f"{self.key!r} of workflow {self.workflow!r} is reserved: keys do not begin with inbox: until: start: failed: outcome:, nor are they 'input'"
+        rule = "keys do not begin with inbox: until: start: failed: outcome:, nor are they 'input'"
+        return f"{self.key!r} of workflow {self.workflow!r} is reserved: {rule}"
 
 
 class NotEncodable(DurableError):
@@ -138,7 +148,9 @@ class NotParsed(DurableError):
         self.workflow, self.key, self.stored, self.reason, self.fresh = workflow, key, stored, reason, fresh
 
     def __str__(self) -> str:
-        return f"{self.key!r} of workflow {self.workflow!r} holds {self.stored}, which is not what the body expects: {self.reason}"
+        return (
+            f"{self.key!r} of workflow {self.workflow!r} holds {self.stored}, which is not what the body expects: {self.reason}"
+        )
 
 
 class StepFailed(DurableError):
@@ -160,7 +172,8 @@ class OutcomeUnknown(DurableError):
         self.workflow, self.key = workflow, key
 
     def __str__(self) -> str:
-        return f"step {self.key!r} of workflow {self.workflow!r} began and nobody knows how it ended: supply its value, or discard the workflow"
+        way_out = "supply its value, or discard the workflow"
+        return f"step {self.key!r} of workflow {self.workflow!r} began and nobody knows how it ended: {way_out}"
 
 
 class EffectTorn(DurableError):
@@ -171,7 +184,8 @@ class EffectTorn(DurableError):
         self.workflow, self.key, self.reason = workflow, key, reason
 
     def __str__(self) -> str:
-        return f"the effect {self.key!r} of workflow {self.workflow!r} is torn: {self.reason}: find out what it did, then mend or discard"
+        way_out = "find out what it did, then mend or discard"
+        return f"the effect {self.key!r} of workflow {self.workflow!r} is torn: {self.reason}: {way_out}"
 
 
 class GiveUp(DurableError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from durable_core.errors import ReservedKey
 
@@ -25,8 +25,8 @@ _ZERO = timedelta(0)
 
 def check_name(name: str, what: str, limit: int = MAX_BYTES) -> None:
     """Refuse a name that is empty, too long, or that some store could not hold."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{what} must be a str, not {type(name).__name__}")
+    if type(name) is not str:  # a subclass may be bound, formatted and compared as something else
+        raise TypeError(f"{what} must be a str and no subclass of it, not {type(name).__name__}")
     if not name:
         raise ValueError(f"{what} must not be empty")
     if "\0" in name:
@@ -56,7 +56,7 @@ def check_key(workflow: str, key: str) -> None:
     """Refuse a key that a checkpointer's own methods do not take; reserved ones they do. [CKP-KEY-RESERVED]"""
     check_workflow(workflow)
     what = f"the key of workflow {workflow[:80]!r}"
-    if isinstance(key, str) and is_reserved(key):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if type(key) is str and is_reserved(key):
         check_name(key, what, MAX_RESERVED_BYTES)
         if key.startswith(INBOX):
             inbox_number(key)
@@ -107,7 +107,7 @@ def check_moment(moment: datetime, what: str) -> datetime:
     if moment.utcoffset() is None:
         raise ValueError(f"{what} {moment.isoformat()} is naive: give it a time zone")
     try:
-        return moment.astimezone(timezone.utc)
+        return moment.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"{what} {moment.isoformat()} is outside the years 1 to 9999 in UTC") from None
 
