@@ -2,12 +2,14 @@
 
 A clause is a line that begins with its id in brackets. Ids are never reused or renamed. Four rules hold for every method here.
 
-[ANY-CLOCK] The store's clock is the only clock: durations cross the interface, and where an instant must, it is the store's. The engine's
-    clock within a pass is `Pass.at` plus monotonic time since the claim was granted.
-[ANY-REPEAT] Every write MUST be safe to repeat. Repeated by the store's own client after a lost reply, it gives the same answer. Repeated
-    by the caller, it leaves the same state; only `append` and `deliver` without `once` may add a second entry, `discard` and `delete` answer
-    what this call removed, `make_ready` may cause one delivery more, and a second `claim` is refused until the window ends.
-[ANY-VALID] Bad input MUST be refused with `ValueError` before anything is done, with one verdict for all stores: see `durable_core.keys`.
+[ANY-CLOCK] The store's clock is the only clock: durations cross the interface, and where an instant must, it is the store's.
+    The engine's clock within a pass is `Pass.at` plus monotonic time since the claim was granted.
+[ANY-REPEAT] Every write MUST be safe to repeat. Repeated by the store's own client after a lost reply, it gives the same
+    answer. Repeated by the caller, it leaves the same state; only `append` and `deliver` without `once` may add a second entry,
+    `discard` and `delete` answer what this call removed, `make_ready` may cause one delivery more, and a second `claim` is
+    refused until the window ends.
+[ANY-VALID] Bad input MUST be refused with `ValueError` before anything is done, with one verdict for all stores: see
+    `durable_core.keys`.
 [ANY-POSITIONAL] Parameters are positional-only and attributes are properties, so that a store may use names of its own.
 """
 
@@ -49,8 +51,8 @@ class Pass:
 class Delivery:
     """A wakeup that was taken and not yet answered.
 
-    `receipt` names it for as long as it lives; `attempt` counts from one; `lapses` is how often in a row it was given out and went
-    unanswered; `due` is when it might first be given out.
+    `receipt` names it for as long as it lives; `attempt` counts from one; `lapses` is how often in a row it was given out and
+    went unanswered; `due` is when it might first be given out.
     """
 
     workflow: str
@@ -121,8 +123,8 @@ class Failed:
 class Description:
     """What a store is, and what it promises as it is configured now.
 
-    `survives_*` say what an acknowledged write survives: the kill of the server's (or, embedded, the application's) process, a power cut,
-    a failover. `poll` is how long a wakeup from another process may go unnoticed; zero where it is announced.
+    `survives_*` say what an acknowledged write survives: the kill of the server's (or, embedded, the application's) process, a
+    power cut, a failover. `poll` is how long a wakeup from another process may go unnoticed; zero where it is announced.
     """
 
     product: str
@@ -157,9 +159,11 @@ class Listed:
 class CheckpointCodec(Protocol[Encoded]):
     """Turns a step's result into what the store holds, and back.
 
-    [CDC-ROUND] `decode(encode(x))` MUST equal x, type for type at every level, for every value that the codec documents as carried.
+    [CDC-ROUND] `decode(encode(x))` MUST equal x, type for type at every level, for every value that the codec documents as
+        carried.
     [CDC-SAME] Equal values of the same types MUST encode equal, whatever the order of insertion.
-    [CDC-REFUSE] What the codec cannot carry it MUST refuse when encoding, with `NotEncodable` naming the part: never a silent change.
+    [CDC-REFUSE] What the codec cannot carry it MUST refuse when encoding, with `NotEncodable` naming the part: never a silent
+        change.
     """
 
     def encode(self, value: object, /) -> Encoded: ...
@@ -170,8 +174,8 @@ class CheckpointCodec(Protocol[Encoded]):
 class Checkpointer(Protocol[E_contra]):
     """Keeps a workflow's records, and lets one pass at a time write them.
 
-    [CKP-KEY-RESERVED] The methods here MUST accept reserved keys (an `inbox:` key only with twenty digits below 2^53), and `load` and
-        `history` MUST show them in place; `Run`, `arrive` and joined clients refuse them with `ReservedKey`.
+    [CKP-KEY-RESERVED] The methods here MUST accept reserved keys (an `inbox:` key only with twenty digits below 2^53), and
+        `load` and `history` MUST show them in place; `Run`, `arrive` and joined clients refuse them with `ReservedKey`.
     """
 
     def roundtrip(self, value: object, /) -> object:
@@ -182,8 +186,8 @@ class Checkpointer(Protocol[E_contra]):
         """Give every record of the workflow, decoded, but for the first `skip`.
 
         [CKP-LOAD-EMPTY] Without records it MUST be an empty dict, and reading MUST create nothing.
-        [CKP-LOAD-ORDER] The order MUST be that in which each key was first recorded, by whichever method; `skip` leaves out that many
-            from the front.
+        [CKP-LOAD-ORDER] The order MUST be that in which each key was first recorded, by whichever method; `skip` leaves out
+            that many from the front.
         [CKP-LOAD-PREFIX] Until a discard (and but for a `mend`), what any load returned MUST be a prefix of what every later load
             returns: the writers of one workflow commit one after the other.
         [CKP-LOAD-CODEC] Every value but a `Torn` MUST have crossed the codec both ways; no object comes back by identity.
@@ -200,17 +204,17 @@ class Checkpointer(Protocol[E_contra]):
         [CKP-RECORD-DURABLE] The record MUST be durable before the call returns, as far as `describe()` says.
         [CKP-RECORD-ONCE] The first writer MUST win, and winner and loser MUST both get the stored value, in every interleaving.
         [CKP-RECORD-FIRST] `first` MUST be true exactly when what is stored is this call's encoding.
-        [CKP-RECORD-FENCED] A token other than the last one issued, or whose claim the store has lost, MUST be refused with `Fenced` and
-            change nothing: no record, no position, no liveness.
+        [CKP-RECORD-FENCED] A token other than the last one issued, or whose claim the store has lost, MUST be refused with
+            `Fenced` and change nothing: no record, no position, no liveness.
         [CKP-RECORD-LAPSED] A claim that lapsed and that nobody has taken since MUST still be able to write.
-        [CKP-RECORD-LIVE] An accepted write MUST count as a sign of life, never past the budget and never after the release. It may be left
-            out while the last one is younger than a third of the window.
+        [CKP-RECORD-LIVE] An accepted write MUST count as a sign of life, never past the budget and never after the release. It
+            may be left out while the last one is younger than a third of the window.
         [CKP-RECORD-STILL] A losing or repeated write MUST move neither value nor position nor time.
-        [CKP-RECORD-CONCURRENT] Concurrent records of one pass MUST all land, none twice. Grouping is the store's business: nothing is
-            acknowledged before its commit, a failing item or a cancelled caller disturbs no other, and while an open transaction of
-            the application holds one workflow, records of others through the same instance return.
-        [CKP-RECORD-REFUSED] A value that the codec refuses MUST fail before anything is written, naming workflow and key; the claim stays
-            usable.
+        [CKP-RECORD-CONCURRENT] Concurrent records of one pass MUST all land, none twice. Grouping is the store's business:
+            nothing is acknowledged before its commit, a failing item or a cancelled caller disturbs no other, and while an open
+            transaction of the application holds one workflow, records of others through the same instance return.
+        [CKP-RECORD-REFUSED] A value that the codec refuses MUST fail before anything is written, naming workflow and key; the
+            claim stays usable.
 
         Raises: `Fenced`, `NotEncodable`, `EffectTorn`.
         """
@@ -220,17 +224,20 @@ class Checkpointer(Protocol[E_contra]):
         """Apply an effect and record what it gives in one commit, and give what the store holds under the key.
 
         [CKP-TRANSACT-ONCE] Across all passes and all crashes the effect MUST be applied exactly once.
-        [CKP-TRANSACT-ATOMIC] Effect and record MUST land together or not at all: also when the effect raises (its own error passes through),
-            when its result cannot be encoded, when a process dies, when the caller is cancelled. Exception: CKP-TRANSACT-TORN.
-        [CKP-TRANSACT-RECORDED] The fence MUST be asked first; then, if the key is recorded, its value returns and the effect does not run.
-        [CKP-TRANSACT-FENCED] A pass superseded before or, where effects interleave, while the effect runs MUST get `Fenced` with nothing
-            applied. Where they interleave, no lock of the store is held while the effect runs.
-        [CKP-TRANSACT-SUPPLIED] When a value is supplied under the key meanwhile the first writer MUST win; if it is the supply, the effect
-            is undone.
-        [CKP-TRANSACT-OWN] The effect MUST NOT be able to commit, end or outlive the transaction it was handed, and an attempt MUST NOT be
-            durable; a database error that it swallowed MUST NOT become a record.
-        [CKP-TRANSACT-TORN] Where the store does not undo, an error or a refused result before the first write MUST leave nothing; after it,
-            the key MUST be torn: `Torn` takes key, position and time, and every later write or step under it raises `EffectTorn`.
+        [CKP-TRANSACT-ATOMIC] Effect and record MUST land together or not at all: also when the effect raises (its own error
+            passes through), when its result cannot be encoded, when a process dies, when the caller is cancelled. Exception:
+            CKP-TRANSACT-TORN.
+        [CKP-TRANSACT-RECORDED] The fence MUST be asked first; then, if the key is recorded, its value returns and the effect
+            does not run.
+        [CKP-TRANSACT-FENCED] A pass superseded before or, where effects interleave, while the effect runs MUST get `Fenced`
+            with nothing applied. Where they interleave, no lock of the store is held while the effect runs.
+        [CKP-TRANSACT-SUPPLIED] When a value is supplied under the key meanwhile the first writer MUST win; if it is the supply,
+            the effect is undone.
+        [CKP-TRANSACT-OWN] The effect MUST NOT be able to commit, end or outlive the transaction it was handed, and an attempt
+            MUST NOT be durable; a database error that it swallowed MUST NOT become a record.
+        [CKP-TRANSACT-TORN] Where the store does not undo, an error or a refused result before the first write MUST leave
+            nothing; after it, the key MUST be torn: `Torn` takes key, position and time, and every later write or step under it
+            raises `EffectTorn`.
         [CKP-TRANSACT-LIVE] As CKP-RECORD-LIVE.
         [CKP-TRANSACT-NEVER] A store with nothing to offer MUST refuse with `Misconfigured`, writing nothing.
 
@@ -241,8 +248,10 @@ class Checkpointer(Protocol[E_contra]):
     async def supply(self, workflow: str, key: str, value: object, /) -> Recorded:
         """Record a value from outside any pass.
 
-        [CKP-SUPPLY-FREE] It MUST need no claim and MUST NOT be held up by a pass, not even inside a long `transact` where effects interleave.
-        [CKP-SUPPLY-ONCE] The first writer MUST win against `record`, `transact` and other supplies; `first` as in CKP-RECORD-FIRST.
+        [CKP-SUPPLY-FREE] It MUST need no claim and MUST NOT be held up by a pass, not even inside a long `transact` where
+            effects interleave.
+        [CKP-SUPPLY-ONCE] The first writer MUST win against `record`, `transact` and other supplies; `first` as in
+            CKP-RECORD-FIRST.
         [CKP-SUPPLY-DURABLE] As CKP-RECORD-DURABLE.
 
         Raises: `NotEncodable`, `EffectTorn`.
@@ -255,11 +264,11 @@ class Checkpointer(Protocol[E_contra]):
         [CKP-APPEND-KEY] The key MUST be `inbox:` and twenty digits, the number below 2^53.
         [CKP-APPEND-FREE] As CKP-SUPPLY-FREE.
         [CKP-APPEND-DISTINCT] Concurrent appends MUST get distinct keys, and none is lost.
-        [CKP-APPEND-SORTED] Keys MUST sort in append order, which is their order in `load`; an append that starts after another returned sorts
-            after it.
+        [CKP-APPEND-SORTED] Keys MUST sort in append order, which is their order in `load`; an append that starts after another
+            returned sorts after it.
         [CKP-APPEND-ABOVE] A new entry MUST sort above every inbox key already there, however it came.
-        [CKP-APPEND-ONCE] With `once` a repeat MUST return the first entry and add none, as long as the workflow has records. The id is
-            kept beside the entry and is no record.
+        [CKP-APPEND-ONCE] With `once` a repeat MUST return the first entry and add none, as long as the workflow has records.
+            The id is kept beside the entry and is no record.
         [CKP-APPEND-REPEAT] A repeat by the store's own client MUST NOT make a second entry.
         [CKP-APPEND-RECORD] The entry MUST be an ordinary record: `load` and `history` show it in place, and nothing consumes it.
         [CKP-APPEND-CURSOR] A reader that asks for keys later than the last one it saw MUST NOT miss an entry.
@@ -272,8 +281,8 @@ class Checkpointer(Protocol[E_contra]):
         """Take the workflow for one pass, or give `None` while another pass holds it.
 
         [CKP-CLAIM-ONE] At most one pass of a workflow MUST be live, for any number of claimants in any number of processes.
-        [CKP-CLAIM-RISING] Tokens MUST rise strictly per workflow, for ever: across release, lapse, discard, restart, and the loss of the
-            claim's own storage.
+        [CKP-CLAIM-RISING] Tokens MUST rise strictly per workflow, for ever: across release, lapse, discard, restart, and the
+            loss of the claim's own storage.
         [CKP-CLAIM-REFUSED] Held by another: `None`, after waiting for no more than commits in flight, and nothing changed.
         [CKP-CLAIM-LAPSE] A claim MUST lapse at the earlier of the last sign of life plus `alive` and the end of its budget.
         [CKP-CLAIM-CLOCK] By the store's clock, read when the decision is made.
@@ -302,9 +311,10 @@ class Checkpointer(Protocol[E_contra]):
     async def release(self, holder: Pass, /) -> None:
         """Give the claim back.
 
-        [CKP-RELEASE-FREE] The workflow MUST be claimable at once and the fence stays; a release by a superseded pass changes nothing.
-        [CKP-RELEASE-FINAL] No later sign of life of that pass MUST take the workflow back; a write after the release lands or is `Fenced`
-            until somebody claims, and is `Fenced` afterwards.
+        [CKP-RELEASE-FREE] The workflow MUST be claimable at once and the fence stays; a release by a superseded pass changes
+            nothing.
+        [CKP-RELEASE-FINAL] No later sign of life of that pass MUST take the workflow back; a write after the release lands or
+            is `Fenced` until somebody claims, and is `Fenced` afterwards.
         """
         ...
 
@@ -323,8 +333,8 @@ class Checkpointer(Protocol[E_contra]):
         [CKP-DISCARD-ALL] It MUST remove every record and return how many.
         [CKP-DISCARD-FENCE] A pass outstanding MUST be `Fenced` at its next write.
         [CKP-DISCARD-FREE] The id MUST be claimable at once, with a higher token.
-        [CKP-DISCARD-UNKNOWN] Zero for a workflow that has nothing, and nothing is created. With a live claim and no records: zero, and the
-            pass is fenced. What a deleted id leaves behind is bounded, or nothing.
+        [CKP-DISCARD-UNKNOWN] Zero for a workflow that has nothing, and nothing is created. With a live claim and no records:
+            zero, and the pass is fenced. What a deleted id leaves behind is bounded, or nothing.
         """
         ...
 
@@ -351,31 +361,34 @@ class Scheduler(Protocol):
     async def make_ready(self, workflow: str, /, *, revive: bool = False) -> None:
         """Let the workflow run as soon as it can.
 
-        [SCH-READY-EVENTUALLY] Some `next_ready` MUST yield it afterwards, though the taker dies, though it arrives while a pass runs, though
-            the server restarts. It keeps an earlier due time and the count. A buried workflow is revived, with attempt one, only with `revive`.
-        [SCH-READY-COALESCE] Many before a take may be one delivery; one after a take MUST be another delivery, after the running one is
-            answered or lapses.
+        [SCH-READY-EVENTUALLY] Some `next_ready` MUST yield it afterwards, though the taker dies, though it arrives while a pass
+            runs, though the server restarts. It keeps an earlier due time and the count. A buried workflow is revived, with
+            attempt one, only with `revive`.
+        [SCH-READY-COALESCE] Many before a take may be one delivery; one after a take MUST be another delivery, after the
+            running one is answered or lapses.
         """
         ...
 
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
         """Take the next wakeup that is due, waiting for one at most `wait`.
 
-        [SCH-NEXT-WAIT] It MUST wait at most `wait`, give `None` when nothing came, and return early when something did; it asks the store at
-            most `wait` / poll interval times.
-        [SCH-NEXT-OLDEST] Among the ready, the longest due goes first, roughly: of 1 000 made ready in turn none is taken more than 256
-            places late.
+        [SCH-NEXT-WAIT] It MUST wait at most `wait`, give `None` when nothing came, and return early when something did; it asks
+            the store at most `wait` / poll interval times.
+        [SCH-NEXT-OLDEST] Among the ready, the longest due goes first, roughly: of 1 000 made ready in turn none is taken more
+            than 256 places late.
         [SCH-NEXT-ONE] A taken delivery MUST be nobody else's until the taker's lease runs out without a `renew`.
         [SCH-NEXT-LAPSED] After that it MUST be given out again, with `attempt` and `lapses` one higher.
         [SCH-NEXT-REPEAT] A take repeated by the store's own client MUST give the same delivery, not a lapse.
-        [SCH-NEXT-DEEP] What a take touches MUST be the same at 1 000 and at 100 000 workflows that sleep, are ready, pending or finished.
+        [SCH-NEXT-DEEP] What a take touches MUST be the same at 1 000 and at 100 000 workflows that sleep, are ready, pending or
+            finished.
         """
         ...
 
     async def renew(self, delivery: Delivery, /) -> Delivery:
         """Keep the delivery for another lease, and give the one to use from then on.
 
-        [SCH-RENEW-NAME] The returned delivery MUST be current; a receipt that stays the same for the delivery's life is the safe form.
+        [SCH-RENEW-NAME] The returned delivery MUST be current; a receipt that stays the same for the delivery's life is the
+            safe form.
         [SCH-RENEW-SILENT] On a delivery taken over, answered or cancelled it MUST change nothing and return it as it is.
         """
         ...
@@ -386,7 +399,8 @@ class Scheduler(Protocol):
         [SCH-WAKE-ANSWERS] Both in one step.
         [SCH-WAKE-COUNT] The next delivery MUST carry exactly `attempt` and `lapses` (a lapse adds one to both).
         [SCH-WAKE-NOT-BEFORE] It MUST NOT be given out before `when`, by the store's clock, unless something else makes it ready.
-        [SCH-WAKE-NEWER] A wakeup that arrived since the delivery was taken MUST make the workflow due at once; the count passed stands.
+        [SCH-WAKE-NEWER] A wakeup that arrived since the delivery was taken MUST make the workflow due at once; the count passed
+            stands.
         [SCH-WAKE-CANCELLED] It MUST NOT reinstate a workflow cancelled since the delivery was taken.
         [SCH-WAKE-STALE] With a receipt that is no longer current it MUST change nothing.
         """
@@ -405,8 +419,8 @@ class Scheduler(Protocol):
     async def bury(self, delivery: Delivery, reason: str, /) -> None:
         """Answer for the delivery and set the workflow aside.
 
-        [SCH-BURY-KEEPS] It MUST NOT be given out and MUST NOT be lost; the reason is readable with `buried`, and a wakeup that arrived since
-            waits with it.
+        [SCH-BURY-KEEPS] It MUST NOT be given out and MUST NOT be lost; the reason is readable with `buried`, and a wakeup that
+            arrived since waits with it.
         [SCH-BURY-CANCELLED] As SCH-WAKE-CANCELLED.
         [SCH-BURY-STALE] As SCH-WAKE-STALE.
         """
@@ -431,8 +445,8 @@ class Scheduler(Protocol):
 class Client(Protocol):
     """What a handler needs: it starts, tells and deletes workflows, each in one call.
 
-    [DUR-JOINED] Where the store lives in the application's database, `joined(connection)` MUST give a `Client` bound to the application's
-        open transaction: visible with its commit, without a trace after its rollback.
+    [DUR-JOINED] Where the store lives in the application's database, `joined(connection)` MUST give a `Client` bound to the
+        application's open transaction: visible with its commit, without a trace after its rollback.
     """
 
     async def arrive(self, workflow: str, key: str, value: object, /) -> Recorded:
@@ -456,7 +470,8 @@ class Client(Protocol):
     async def delete(self, workflow: str, /) -> int:
         """Forget the workflow, whatever it is doing, and give how many records it had.
 
-        [DUR-DELETE] It MUST be `cancel` and `discard`. A deleted id is unknown: it may begin a new life, which sees nothing of the old one.
+        [DUR-DELETE] It MUST be `cancel` and `discard`. A deleted id is unknown: it may begin a new life, which sees nothing of
+            the old one.
         """
         ...
 
@@ -464,14 +479,14 @@ class Client(Protocol):
 class Durable(Client, Protocol[E_contra]):
     """Owns one checkpointer and one scheduler, and names the transitions across them.
 
-    [DUR-CO-COMMIT] Where both are one datastore each transition MUST be one commit: no crash, error or cancellation shows one half.
-        Construction MUST refuse halves that do not share their pool, connection or client.
-    [DUR-SPLIT-ORDER] Otherwise the order MUST be: record before queue (`arrive`, `deliver`); record, release, answer (`finish`); release
-        before answer (`pause`, `fail`, `hand_back`); cancel before discard (`delete`); take, claim, load (`begin`). After a crash in
-        between, asking again heals it.
-    [DUR-TURN-FENCED] `finish` by a superseded pass MUST raise `Fenced` and change neither half; `pause`, `fail` and `hand_back` by one
-        release nothing and answer the delivery only while its receipt is current. Repeating a `finish` that landed is not fenced; a
-        `finish` after another end of the same turn is.
+    [DUR-CO-COMMIT] Where both are one datastore each transition MUST be one commit: no crash, error or cancellation shows one
+        half. Construction MUST refuse halves that do not share their pool, connection or client.
+    [DUR-SPLIT-ORDER] Otherwise the order MUST be: record before queue (`arrive`, `deliver`); record, release, answer
+        (`finish`); release before answer (`pause`, `fail`, `hand_back`); cancel before discard (`delete`); take, claim, load
+        (`begin`). After a crash in between, asking again heals it.
+    [DUR-TURN-FENCED] `finish` by a superseded pass MUST raise `Fenced` and change neither half; `pause`, `fail` and `hand_back`
+        by one release nothing and answer the delivery only while its receipt is current. Repeating a `finish` that landed is
+        not fenced; a `finish` after another end of the same turn is.
     """
 
     @property
@@ -483,9 +498,9 @@ class Durable(Client, Protocol[E_contra]):
     async def begin(self, wait: timedelta, budget: timedelta, /, *, limit: int = 1) -> Sequence[Turn]:
         """Take up to `limit` deliveries, claim their workflows and load them, waiting at most `wait` for the first.
 
-        [DUR-BEGIN] It claims with the scheduler's lease as `alive`, and sleeps by itself until the next due instant. A finished workflow
-            MUST be answered without a turn. One whose claim is held MUST come back, counts unchanged, when the claim is released or
-            lapses at the latest (split: after one lease at most), not by a short poll.
+        [DUR-BEGIN] It claims with the scheduler's lease as `alive`, and sleeps by itself until the next due instant. A finished
+            workflow MUST be answered without a turn. One whose claim is held MUST come back, counts unchanged, when the claim
+            is released or lapses at the latest (split: after one lease at most), not by a short poll.
         [DUR-BEGIN-FRESH] What it loads MUST contain every record committed before the claim was granted.
         [DUR-BEGIN-REPEAT] As SCH-NEXT-REPEAT and CKP-CLAIM-REPEAT.
         """
@@ -501,8 +516,8 @@ class Durable(Client, Protocol[E_contra]):
     async def finish(self, turn: Turn, value: object, /) -> Recorded:
         """End the workflow with its outcome.
 
-        [DUR-FINISH] It MUST record the value under `outcome:`, release, answer. A value that the codec refuses MUST be refused before
-            anything is written.
+        [DUR-FINISH] It MUST record the value under `outcome:`, release, answer. A value that the codec refuses MUST be refused
+            before anything is written.
 
         Raises: `Fenced`, `NotEncodable`.
         """
@@ -532,8 +547,8 @@ class Durable(Client, Protocol[E_contra]):
     async def result(self, workflow: str, /) -> Finished[object] | Failed | None:
         """Give how the workflow ended.
 
-        [DUR-RESULT] `None` while it has not, `Finished(value)`, or `Failed(reason)` when it is buried; in any process. `watch` MUST return
-            when that may have changed or the wait is over, without a busy loop.
+        [DUR-RESULT] `None` while it has not, `Finished(value)`, or `Failed(reason)` when it is buried; in any process. `watch`
+            MUST return when that may have changed or the wait is over, without a busy loop.
         """
         ...
 
@@ -544,8 +559,9 @@ class Durable(Client, Protocol[E_contra]):
     async def describe(self, /) -> Description:
         """Say what the stores are and promise, as they are configured now.
 
-        [DUR-DESCRIBE] What it says MUST hold: product and version, what an acknowledged write survives ("unknown" where the store may not
-            ask), whether it undoes, interleaves, co-commits, joins, lists, and its poll interval. A pair answers with the weaker word.
+        [DUR-DESCRIBE] What it says MUST hold: product and version, what an acknowledged write survives ("unknown" where the
+            store may not ask), whether it undoes, interleaves, co-commits, joins, lists, and its poll interval. A pair answers
+            with the weaker word.
         """
         ...
 
@@ -558,14 +574,15 @@ class Catalog(Protocol):
     ) -> Sequence[Listed]:
         """Give a page of workflows, in the order that the store declares; the next page comes `after` the last id of this one.
 
-        [CAT-LIST] It MUST read only, and show of each the first state that applies of: finished, buried, running, ready, sleeping, blocked.
+        [CAT-LIST] It MUST read only, and show of each the first state that applies of: finished, buried, running, ready,
+            sleeping, blocked.
         """
         ...
 
     async def sweep(self, finished_before: datetime, /) -> int:
         """Discard workflows that finished before an instant of the store's clock, and give how many.
 
-        [CAT-SWEEP] It MUST work in batches and never take one that is claimed, ready, sleeping, blocked or buried. A workflow that is
-            not finished never expires.
+        [CAT-SWEEP] It MUST work in batches and never take one that is claimed, ready, sleeping, blocked or buried. A workflow
+            that is not finished never expires.
         """
         ...

@@ -97,7 +97,9 @@ class StoreBack:
     """The store answers again."""
 
 
-Event: TypeAlias = PassBegan | PassEnded | StepRecorded | StepReplayed | ClaimLost | PutBack | Retried | Buried | StoreLost | StoreBack
+Event: TypeAlias = (
+    PassBegan | PassEnded | StepRecorded | StepReplayed | ClaimLost | PutBack | Retried | Buried | StoreLost | StoreBack
+)
 Observer: TypeAlias = Callable[[Event], object]
 
 

@@ -1,0 +1,77 @@
+"""How sure a pass may be that it still holds its workflow, by monotonic time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from durable_core.contract import Checkpointer, Pass
+from durable_core.errors import Fenced
+
+
+class Pulse:
+    """The last confirmed sign of life and the granted budget of one pass. [RUN-STEP-BUDGET] [RUN-STEP-FRESH] [RUN-CLOCK]
+
+    Both count from when a call was *sent*: the store granted no later than the reply and no earlier than the request. `arrived`
+    is when the claim's reply came, so that `now()` is never ahead of the store.
+    """
+
+    def __init__(
+        self, holder: Pass, budget: timedelta, alive: timedelta, monotonic: Callable[[], float], sent: float, arrived: float
+    ) -> None:
+        self.holder, self.budget, self.alive = holder, budget, alive
+        self._monotonic, self._arrived = monotonic, arrived
+        self._last = sent
+        self._end = sent + budget.total_seconds()
+
+    def __repr__(self) -> str:
+        now = self._monotonic()
+        return (
+            f"<Pulse of {self.holder.workflow!r}, last sign {now - self._last:.3f} s ago, {self._end - now:.3f} s of budget left>"
+        )
+
+    @property
+    def spent(self) -> bool:
+        """Whether the granted budget is over."""
+        return self._monotonic() >= self._end
+
+    @property
+    def window_left(self) -> float:
+        """Seconds until the last confirmed sign of life is a whole window old; negative afterwards."""
+        return self._last + self.alive.total_seconds() - self._monotonic()
+
+    def monotonic(self) -> float:
+        """Give the time that `confirm` and `wrote` count in."""
+        return self._monotonic()
+
+    def now(self) -> datetime:
+        """Give the engine's clock, never ahead of the store's."""
+        return self.holder.at + timedelta(seconds=max(0.0, self._monotonic() - self._arrived))
+
+    def confirm(self, sent: float) -> None:
+        """Note that the store accepted a renewal that was sent then."""
+        self._last = max(self._last, sent)
+
+    def wrote(self, sent: float) -> None:
+        """Note that the store accepted a write; it may have left the sign out while the last one was younger than a third of the window."""
+        self.confirm(sent - self.alive.total_seconds() / 3)
+
+    async def ready(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
+        """Make sure that the claim is held, and covers the effect that is about to run."""
+        now = self._monotonic()
+        needed = within.total_seconds() if within is not None else self.budget.total_seconds() / 2
+        if self._end - now < needed:
+            await self._extend(checkpointer, key, within)
+        elif now - self._last > self.alive.total_seconds():
+            if not await checkpointer.renew(self.holder, self.alive):
+                raise Fenced(self.holder.workflow, self.holder.token, key)
+            self.confirm(now)
+
+    async def _extend(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
+        # A window more than `within`, because the effect starts after the reply and is covered from the request.
+        granted = self.budget if within is None else max(self.budget, within + self.alive)
+        sent = self._monotonic()
+        if not await checkpointer.extend(self.holder, granted, self.alive):
+            raise Fenced(self.holder.workflow, self.holder.token, key)
+        self.confirm(sent)
+        self._end = max(self._end, sent + granted.total_seconds())
