@@ -19,17 +19,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, Literal, Never, Protocol, TypeAlias
-
-if sys.version_info >= (3, 13):
-    from typing import TypeVar
-else:
-    from typing_extensions import TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Never, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Encoded = TypeVar("Encoded")
-E_contra = TypeVar("E_contra", contravariant=True, default=Never)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
+    E_contra = DefaultedTypeVar("E_contra", contravariant=True, default=Never)
+elif sys.version_info >= (3, 13):
+    E_contra = TypeVar("E_contra", contravariant=True, default=Never)
+else:  # a default says something to type checkers only, while a class has no other parameter
+    E_contra = TypeVar("E_contra", contravariant=True)
 
 Word: TypeAlias = Literal["yes", "no", "unknown"]
 State: TypeAlias = Literal["ready", "running", "sleeping", "blocked", "buried", "finished"]

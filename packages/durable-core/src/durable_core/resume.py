@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Generic, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar, cast
 
 from durable_core._pulse import Pulse
 from durable_core._settle import Settle
@@ -15,9 +15,11 @@ from durable_core._work import is_closing
 from durable_core.contract import Checkpointer, E_contra, Pass
 from durable_core.errors import Contended, DurableError, Fenced, Misconfigured, NotEncodable, Suspended, Swallowed
 from durable_core.keys import OUTCOME, check_duration
-from durable_core.observer import Observer
 from durable_core.outcome import Completed, Outcome, Wait, folded
 from durable_core.run import Run
+
+if TYPE_CHECKING:
+    from durable_core.observer import Observer
 
 E = TypeVar("E")
 T = TypeVar("T")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, TypeVarTuple, Unpack, overload
 
 from durable_core import keys
 from durable_core._pulse import Pulse
@@ -18,9 +17,11 @@ from durable_core._settle import Ended, Settle
 from durable_core._work import Work
 from durable_core.contract import Checkpointer, E_contra, Entry, Recorded, Torn
 from durable_core.errors import DuplicateStep, EffectTorn, Misconfigured, OutcomeUnknown, StepFailed
-from durable_core.observer import Observer, StepRecorded, StepReplayed, notify
 from durable_core.outcome import Wait
 from durable_core.parsing import Parser, moment, optional, parsed
+
+if TYPE_CHECKING:
+    from durable_core.observer import Observer
 
 __all__ = ["Ended", "Run"]
 
@@ -79,6 +80,8 @@ class Run(Generic[E_contra]):
 
         They depend on the workflow's id and the key alone, so a new life of a deleted id has the same ones.
         """
+        import hashlib  # costs more than the rest of this module, and few bodies need it
+
         keys.check_open_key(self._workflow, key)
         return hashlib.sha256(f"{len(self._workflow)}:{self._workflow}{key}".encode()).hexdigest()
 
@@ -219,7 +222,7 @@ class Run(Generic[E_contra]):
         if isinstance(stored, Torn):
             raise EffectTorn(self._workflow, key, stored.reason)
         if self._observer is not None:
-            notify(self._observer, StepReplayed(self._workflow, self._token, key))
+            self._tell(key, None)
         return stored
 
     def _failure(self, key: str, stored: object) -> StepFailed:
@@ -235,8 +238,14 @@ class Run(Generic[E_contra]):
         self._pulse.wrote(sent)
         self._records.put(key, recorded.value)
         if self._observer is not None:
-            notify(self._observer, StepRecorded(self._workflow, self._token, key, recorded.first))
+            self._tell(key, recorded.first)
         return recorded
+
+    def _tell(self, key: str, first: bool | None) -> None:
+        from durable_core.observer import StepRecorded, StepReplayed, notify  # only a run that is observed pays for it
+
+        event = StepReplayed(self._workflow, self._token, key)
+        notify(self._observer, event if first is None else StepRecorded(self._workflow, self._token, key, first))
 
     async def _at(self, key: str, call: Awaitable[T]) -> T:
         """Run a call of the pass as one that is at work, and free its name when it recorded nothing."""
@@ -306,7 +315,7 @@ class Run(Generic[E_contra]):
         self._pulse.wrote(sent)
         self._records.put(key, stored)
         if self._observer is not None:
-            notify(self._observer, StepRecorded(self._workflow, self._token, key, True))
+            self._tell(key, True)
         return parsed(self._workflow, key, parse, stored, fresh=True)
 
     # Clocks and waits
