@@ -58,8 +58,9 @@ async def result(
 async def fork(durable: Durable[E], source: str, new: str, /, *, before: str) -> None:
     """Begin a workflow with the records that another had before one of its steps, and let it run. [RUN-FORK]
 
-    `before` is a step's name, or any key that `load` shows. Entries keep their keys; a step's `start:` and `until:` are copied with
-    its result only; the outcome never is. `new` is empty or holds a prefix of what is copied: a fork that broke off can be repeated.
+    `before` is a step's name, or any key that `load` shows. Entries keep their keys; a step's `start:` and `until:` are copied
+    with its result only; the outcome never is. `new` is empty or holds a prefix of what is copied, so that a fork that broke off
+    can be repeated.
 
     Raises: `ValueError` when `source` has no such key or `new` holds something else; `EffectTorn` when a copied key is torn.
     """
