@@ -1,0 +1,387 @@
+"""A TCP proxy between a client and its server that cuts, delays, and loses requests or replies when it is told to.
+
+It runs a loop of its own in a thread of its own, so that synchronous and asynchronous tests use it alike. It knows no protocol: a
+request is what a client sends on one connection until the server answers, a round trip is a request and its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+from durable_conformance.servers._ports import free_port
+
+__all__ = ["Fault", "Proxy"]
+
+_DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "redis": 6379, "rediss": 6379, "valkey": 6379}
+_NOTHING = timedelta(0)
+_CHUNK = 65_536
+_LONGEST = 4_096  # bytes of a pattern
+_PORT_TRIES = 20
+_ANSWER_SECONDS = 10.0  # how long a call into the proxy's loop may take before something is badly wrong
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, eq=False)
+class _Order:
+    """What shall go wrong, and whether it has."""
+
+    loses: Literal["request", "reply"]
+    pattern: bytes
+    left: int
+    cut: bool
+    struck: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True)
+class _Switchboard:
+    """What the links of one proxy look at. Only its loop writes to it."""
+
+    flowing: asyncio.Event
+    orders: list[_Order]
+    request_delay: float = 0.0
+    reply_delay: float = 0.0
+    round_trips: int = 0
+
+    async def let_pass(self, delay: float) -> None:
+        if delay:
+            await asyncio.sleep(delay)
+        await self.flowing.wait()
+
+
+class Fault:
+    """One thing that shall go wrong, and the way to learn that it has."""
+
+    def __init__(self, order: _Order) -> None:
+        self._order = order
+
+    def __repr__(self) -> str:
+        state = "struck" if self.struck else f"to strike at match {self._order.left}"
+        return f"<Fault: lose the {self._order.loses} with {self._order.pattern!r}, {state}>"
+
+    @property
+    def struck(self) -> bool:
+        """Whether it has happened. A test that asks for a fault and never looks at this may have proved nothing."""
+        return self._order.struck.is_set()
+
+    def wait(self, timeout: timedelta = timedelta(seconds=10)) -> None:
+        """Returns once the fault has happened.
+
+        Raises:
+            TimeoutError: it did not within `timeout`.
+        """
+        if not self._order.struck.wait(timeout.total_seconds()):
+            raise TimeoutError(f"{self!r} did not strike within {timeout}")
+
+
+class _Link:
+    """One client's connection, and the one to the server that belongs to it."""
+
+    def __init__(self, board: _Switchboard, client: _Streams, server: _Streams) -> None:
+        self._board = board
+        self._client, self._server = client, server
+        self._asked = False  # whether the client spoke since the server last did
+        self._tail = b""  # the end of what it said then
+        self._counted: list[_Order] = []  # the orders that have counted this request
+        self._deaf = False
+        self._swallowing: _Order | None = None
+        self._pumps: tuple[asyncio.Task[None], ...] = ()
+
+    async def carry(self) -> None:
+        """Carries bytes both ways until one side is gone."""
+        self._pumps = (asyncio.create_task(self._carry_requests()), asyncio.create_task(self._carry_replies()))
+        try:
+            await asyncio.wait(self._pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.wait(self._pumps)
+            await _close(self._client)
+            await _close(self._server)
+
+    def abort(self) -> None:
+        """Drops both connections, and with them what they still had to carry."""
+        self._client.writer.transport.abort()
+        self._server.writer.transport.abort()
+        for pump in self._pumps:
+            pump.cancel()
+
+    async def _carry_requests(self) -> None:
+        while chunk := await _read(self._client):
+            order = None if self._deaf else self._struck_by(chunk)
+            if order is not None and order.loses == "request":
+                order.struck.set()
+                if order.cut:
+                    return self.abort()
+                self._deaf = True
+            if self._deaf:
+                continue
+            self._swallowing = order or self._swallowing
+            await self._board.let_pass(self._board.request_delay)
+            await _write(self._server, chunk)
+        await self._board.let_pass(self._board.request_delay)
+
+    async def _carry_replies(self) -> None:
+        while chunk := await _read(self._server):
+            if self._swallowing is not None:
+                self._swallowing.struck.set()
+                if self._swallowing.cut:
+                    return self.abort()
+                continue
+            if self._asked:
+                self._board.round_trips += 1
+                self._asked, self._tail = False, b""
+                self._counted.clear()
+            await self._board.let_pass(self._board.reply_delay)
+            await _write(self._client, chunk)
+        await self._board.let_pass(self._board.reply_delay)
+
+    def _struck_by(self, chunk: bytes) -> _Order | None:
+        """Takes in a piece of a request; answers the order whose moment this is, which is thereby used up."""
+        window = self._tail + chunk
+        self._asked, self._tail = True, window[-_LONGEST:]
+        for order in self._board.orders:
+            if order in self._counted or order.pattern not in window:
+                continue
+            self._counted.append(order)
+            order.left -= 1
+            if order.left == 0:
+                self._board.orders.remove(order)
+                return order
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+async def _read(side: _Streams) -> bytes:
+    try:
+        return await side.reader.read(_CHUNK)
+    except OSError:
+        return b""
+
+
+async def _write(side: _Streams, chunk: bytes) -> None:
+    side.writer.write(chunk)
+    try:
+        await side.writer.drain()
+    except OSError:
+        return  # the next read says so too
+
+
+async def _close(side: _Streams) -> None:
+    side.writer.close()
+    try:
+        await side.writer.wait_closed()
+    except OSError:
+        return
+
+
+class Proxy:
+    """A proxy in front of the server at a URL, listening on a port of 127.0.0.1.
+
+    Use it as a context manager. Faults hold for connections that exist and for those that will; every method may be called from
+    any thread and returns when the fault is in force.
+
+    Args:
+        url: where the server is, such as `redis://127.0.0.1:6379/0`. User, path and query are kept in `Proxy.url`.
+
+    Raises:
+        ValueError: the URL names no host, or no port and none is known for its scheme.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        if parts.hostname is None or port is None:
+            raise ValueError(f"{url!r} does not say which host and port to forward to")
+        self._target, self._target_port = parts.hostname, port
+        self._parts = parts
+        self._listener: asyncio.Server | None = None
+        self._links: set[_Link] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._port = 0
+        self._started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._live, name=f"proxy to {self._target}:{port}", daemon=True)
+        # Set by the thread before `_started` is.
+        self._loop: asyncio.AbstractEventLoop
+        self._board: _Switchboard
+        self._over: asyncio.Event
+
+    def __repr__(self) -> str:
+        return f"<Proxy 127.0.0.1:{self._port} to {self._target}:{self._target_port}>"
+
+    def __enter__(self) -> Proxy:
+        """Starts to listen."""
+        self._thread.start()
+        self._started.result(_ANSWER_SECONDS)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Cuts every connection and stops listening."""
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The port of 127.0.0.1 that it listens on."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The server's URL with the proxy's host and port."""
+        login, at, _ = self._parts.netloc.rpartition("@")
+        return self._parts._replace(netloc=f"{login}{at}127.0.0.1:{self._port}").geturl()
+
+    @property
+    def connections(self) -> int:
+        """How many connections it carries now."""
+        return len(self._links)
+
+    @property
+    def round_trips(self) -> int:
+        """How many requests have been answered, over all connections. What a server says unasked does not count."""
+        return self._board.round_trips
+
+    def close(self) -> None:
+        """Cuts every connection and stops listening. Does nothing the second time."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
+
+    def cut(self) -> None:
+        """Cuts every connection there is, in both directions and without a farewell. New ones are served."""
+        self._within(self._abort_links)
+
+    def refuse(self) -> None:
+        """Stops listening: whoever connects is refused. Connections there are stay."""
+        self._within(self._stop_listening)
+
+    def accept(self) -> None:
+        """Listens again, on the same port."""
+        if self._listener is None:
+            asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_ANSWER_SECONDS)
+
+    def freeze(self) -> None:
+        """Stops carrying anything, while every connection stays open and new ones are accepted: the network went silent."""
+        self._within(self._board.flowing.clear)
+
+    def thaw(self) -> None:
+        """Carries on, beginning with what was held back."""
+        self._within(self._board.flowing.set)
+
+    def delay(self, *, requests: timedelta = _NOTHING, replies: timedelta = _NOTHING) -> None:
+        """Holds each piece back for so long before it is carried; the order stays. Without arguments nothing is held back."""
+
+        def change() -> None:
+            self._board.request_delay, self._board.reply_delay = requests.total_seconds(), replies.total_seconds()
+
+        self._within(change)
+
+    def lose_request(self, pattern: bytes = b"", *, nth: int = 1, cut: bool = True) -> Fault:
+        """Loses the n-th request from now on that contains the pattern: the server never sees it whole.
+
+        Args:
+            pattern: bytes that the request must contain; every request contains the empty one.
+            nth: which of the matching requests it is, counted over all connections.
+            cut: cut the connection then. Otherwise it stays open, and the client waits for an answer that never comes.
+        """
+        return self._order(_Order("request", pattern, nth, cut))
+
+    def lose_reply(self, pattern: bytes = b"", *, nth: int = 1, cut: bool = True) -> Fault:
+        """Loses the answer to the n-th request from now on that contains the pattern: the server did it, nobody is told.
+
+        The connection is cut when the server has begun to answer, so not before it has seen the request. Arguments as for
+        `lose_request`.
+        """
+        return self._order(_Order("reply", pattern, nth, cut))
+
+    def _order(self, order: _Order) -> Fault:
+        if order.left < 1:
+            raise ValueError(f"nth counts from 1, not {order.left}")
+        if len(order.pattern) > _LONGEST:
+            raise ValueError(f"a pattern has at most {_LONGEST} bytes, not {len(order.pattern)}")
+        self._within(lambda: self._board.orders.append(order))
+        return Fault(order)
+
+    def _within(self, change: Callable[[], _T]) -> _T:
+        """Runs a change in the proxy's own loop, and waits for it."""
+        done: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(change())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result(_ANSWER_SECONDS)
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._board = _Switchboard(asyncio.Event(), [])
+        self._board.flowing.set()
+        await self._listen()
+        self._started.set_result(None)
+        await self._over.wait()
+        self._stop_listening()
+        self._abort_links()
+        if self._handlers:
+            await asyncio.wait(self._handlers)
+
+    async def _listen(self) -> None:
+        for left in reversed(range(_PORT_TRIES)):
+            port = self._port or free_port()
+            try:
+                self._listener = await asyncio.start_server(self._greet, "127.0.0.1", port)
+            except OSError:
+                if self._port or not left:
+                    raise
+            else:
+                self._port = port
+                return
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _abort_links(self) -> None:
+        for link in self._links:
+            link.abort()
+
+    def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.create_task(self._connect(_Streams(reader, writer)))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
+
+    async def _connect(self, client: _Streams) -> None:
+        try:
+            server = _Streams(*await asyncio.open_connection(self._target, self._target_port))
+        except OSError:
+            client.writer.transport.abort()
+            return
+        link = _Link(self._board, client, server)
+        self._links.add(link)
+        try:
+            await link.carry()
+        finally:
+            self._links.discard(link)
