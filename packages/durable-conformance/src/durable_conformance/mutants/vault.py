@@ -1,0 +1,183 @@
+"""Where the double keeps its state: in this process, or in a file that several processes share."""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+from durable_core.reference import Ledger, State, Wakeup
+from durable_core._clock import ManualClock
+
+
+class Time(Protocol):
+    """Whatever the store reads the time from."""
+
+    def now(self) -> datetime:
+        """Give the time, UTC."""
+        ...
+
+
+class SystemTime:
+    """The machine's clock, read past what a child process does to its own `time` module."""
+
+    def now(self) -> datetime:
+        """Give the time, UTC."""
+        # `clock_gettime` is the clock of the store's host: a process with a wrong clock has changed `time.time` and `datetime` only.
+        import time
+
+        return datetime.fromtimestamp(time.clock_gettime(time.CLOCK_REALTIME), timezone.utc)
+
+
+@dataclass
+class Queue:
+    """The wakeups of one queue; the heap may hold stale places, a wakeup knows its own."""
+
+    wakeups: dict[str, Wakeup] = field(default_factory=dict)
+    heap: list[tuple[datetime, int, str]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def put(self, workflow: str, wakeup: Wakeup | None, place: int) -> None:
+        """Keep a workflow's wakeup, or forget it."""
+        if wakeup is None:
+            self.wakeups.pop(workflow, None)
+            self.places.pop(workflow, None)
+            return
+        self.wakeups[workflow] = wakeup
+        self.places[workflow] = place
+        if wakeup.reason is None:
+            heapq.heappush(self.heap, (wakeup.due, place, workflow))
+
+    def first(self) -> tuple[datetime, str] | None:
+        """Give when the next wakeup is due, and whose it is."""
+        while self.heap:
+            due, place, workflow = self.heap[0]
+            if self.places.get(workflow) == place:
+                return due, workflow
+            heapq.heappop(self.heap)
+        return None
+
+
+@dataclass
+class Content:
+    """Everything that one datastore holds."""
+
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, object] = field(default_factory=dict)
+    serial: int = 0
+    touched: int = 0
+
+    def next(self) -> int:
+        """Give a number that was not given before."""
+        self.serial += 1
+        return self.serial
+
+    def queue(self, name: str) -> Queue:
+        """Give one queue."""
+        return self.queues.setdefault(name, Queue())
+
+    def state(self, workflow: str, queue: str) -> State:
+        """Give one workflow as the reference machine knows it."""
+        self.touched += 1
+        return State(workflow, self.ledgers.get(workflow, Ledger()), self.queue(queue).wakeups.get(workflow))
+
+    def put(self, state: State, queue: str) -> None:
+        """Keep what the reference machine made of a workflow."""
+        self.ledgers[state.workflow] = state.ledger
+        if state.wakeup is not self.queue(queue).wakeups.get(state.workflow):
+            self.queue(queue).put(state.workflow, state.wakeup, self.next())
+
+
+class Vault:
+    """One datastore in memory. Instances on it share it; a transaction has it alone.
+
+    `staged` are the workflows that an application's open transaction holds.
+    """
+
+    durable = False
+    poll = 0.0
+
+    def __init__(self, time: Time) -> None:
+        self.time = time
+        self.asked = 0
+        self.staged: dict[str, object] = {}
+        self._content = Content()
+        self._lock = threading.RLock()
+        self._wakers: set[Callable[[], None]] = set()
+        if isinstance(time, ManualClock):
+            time.subscribe(self.announce)
+
+    @property
+    def manual(self) -> bool:
+        """Whether time passes by hand."""
+        return isinstance(self.time, ManualClock)
+
+    @property
+    def touched(self) -> int:
+        """How many workflows were looked at."""
+        with self.transaction() as content:
+            return content.touched
+
+    @contextmanager
+    def transaction(self) -> Iterator[Content]:
+        """Give the content, alone."""
+        with self._lock:
+            self.asked += 1
+            yield self._content
+
+    def announce(self) -> None:
+        """Wake what waits for a change."""
+        for wake in list(self._wakers):
+            wake()
+
+    @contextmanager
+    def listening(self, wake: Callable[[], None]) -> Iterator[float | None]:
+        """Have `wake` called after every change; gives how often to look besides, in seconds."""
+        self._wakers.add(wake)
+        try:
+            yield None
+        finally:
+            self._wakers.discard(wake)
+
+
+class FileVault(Vault):
+    """One datastore in a file, which any process may open."""
+
+    durable = True
+    poll = 0.005
+
+    def __init__(self, time: Time, path: Path) -> None:
+        super().__init__(time)
+        self.path = path
+
+    @contextmanager
+    def transaction(self) -> Iterator[Content]:
+        """Give the content, alone among all processes, and keep it when the block ends well."""
+        with self._lock, open(self.path.with_suffix(".lock"), "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.asked += 1
+            content: Content = pickle.loads(self.path.read_bytes()) if self.path.exists() else Content()
+            yield content
+            self.write(content)
+
+    def write(self, content: Content) -> None:
+        """Replace the file in one step."""
+        fresh = self.path.with_suffix(f".{os.getpid()}")
+        fresh.write_bytes(pickle.dumps(content))
+        os.replace(fresh, self.path)
+
+    @contextmanager
+    def listening(self, wake: Callable[[], None]) -> Iterator[float | None]:
+        """Look again every few milliseconds."""
+        with super().listening(wake):
+            yield self.poll

@@ -1,0 +1,1 @@
+"""The cases, a module for each method of the protocols."""
