@@ -67,9 +67,9 @@ class Queue:
     def pop(self, now: datetime) -> str | None:
         """Give the workflow that is due longest; it is put or parked next."""
         while self._hints and self._hints[0][0] <= now:
-            _, _, workflow = heapq.heappop(self._hints)
+            hinted, _, workflow = heapq.heappop(self._hints)
             wakeup = self.wakeups.get(workflow)
-            if wakeup is not None and wakeup.reason is None and wakeup.due <= now:
+            if wakeup is not None and wakeup.reason is None and wakeup.due <= hinted:
                 self._parked.discard(workflow)
                 return workflow
         return None

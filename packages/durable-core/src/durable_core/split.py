@@ -64,7 +64,8 @@ class SplitDurable(Generic[E_contra]):
     What two stores cannot do, and one datastore can:
 
     * A crash, an error or a cancellation between two writes is seen: a value without its wakeup (`arrive`, `deliver`: ask again),
-      an outcome whose claim and delivery lapse first (`finish`), records without a wakeup (`delete`: ask again). No value is lost.
+      an outcome whose claim and delivery have to lapse (`finish`), records without a wakeup (`delete`: ask again). No value is
+      lost.
     * [DUR-TURN-FENCED] `finish` looks whether the turn has ended and then writes: it is `Fenced` after an earlier end of the turn
       and after another claim, but not by an end of the same turn that runs at the same time. And one that landed is `Fenced` when
       it is repeated after another `begin` has looked at the workflow, since that took a claim.
