@@ -97,10 +97,15 @@ class Bench:
 
     @asynccontextmanager
     async def opened(
-        self, *, queue: str | None = None, lease: timedelta | None = None, codec: CheckpointCodec[str] | None = None
+        self,
+        *,
+        queue: str | None = None,
+        lease: timedelta | None = None,
+        codec: CheckpointCodec[str] | None = None,
+        retention: timedelta | None = None,
     ) -> AsyncIterator[Durable[object]]:
         """Open another instance on the same datastore for the length of a block."""
-        at = replace(self.at, queue=queue or self.at.queue, lease=lease or self.at.lease, codec=codec or self.at.codec)
+        at = replace(self.at, queue=queue or self.at.queue, lease=lease or self.at.lease, codec=codec, retention=retention)
         async with self.harness.open(at) as stores:
             yield paired(stores)
 

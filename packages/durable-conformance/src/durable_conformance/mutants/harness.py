@@ -174,7 +174,7 @@ class DoubleHarness(Harness[Effect]):
     """The double in memory. A mutant replaces one of its parts."""
 
     name = "double"
-    offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "wire", "joined", "meter", "restart", "loss", "halves"})
+    offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "wire", "joined", "meter", "restart", "loss", "halves", "retention"})
     checkpointer: type[DoubleCheckpointer] = DoubleCheckpointer
     scheduler: type[DoubleScheduler] = DoubleScheduler
     durable: type[DoubleDurable] = DoubleDurable
@@ -203,7 +203,11 @@ class DoubleHarness(Harness[Effect]):
 
     @asynccontextmanager
     async def open(self, at: Opening, /) -> AsyncIterator[Stores[Effect]]:
-        yield self.given(self.built(at, Link(self.vault_at(at))))
+        vault = self.vault_at(at)
+        if at.retention is not None:
+            with vault.transaction() as content:
+                content.retention = at.retention
+        yield self.given(self.built(at, Link(vault)))
 
     def effects(self, at: Opening, /) -> DoubleEffects:
         return DoubleEffects(self.vault_at(at))
@@ -237,7 +241,7 @@ class SplitHarness(DoubleHarness):
     """The double as a stranger would give it: two halves, which the kit puts together."""
 
     name = "split double"
-    offers = frozenset({"clock", "codec", "queues", "effects", "wire", "meter", "restart", "loss"})
+    offers = frozenset({"clock", "codec", "queues", "effects", "wire", "meter", "restart", "loss", "retention"})
 
     def given(self, durable: DoubleDurable) -> Stores[Effect]:
         return durable.checkpointer, durable.scheduler

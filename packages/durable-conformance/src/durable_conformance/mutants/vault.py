@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Protocol
 
+from durable_core.keys import OUTCOME
 from durable_core.reference import Ledger, State, Wakeup
 from durable_core._clock import ManualClock
 
@@ -76,6 +77,9 @@ class Content:
     answers: dict[str, object] = field(default_factory=dict)
     serial: int = 0
     touched: int = 0
+    retention: timedelta | None = None
+    expiring: dict[str, datetime] = field(default_factory=dict)
+    now: datetime = datetime.min
 
     def next(self) -> int:
         """Give a number that was not given before."""
@@ -94,8 +98,24 @@ class Content:
     def put(self, state: State, queue: str) -> None:
         """Keep what the reference machine made of a workflow."""
         self.ledgers[state.workflow] = state.ledger
+        self.expire(state)
         if state.wakeup is not self.queue(queue).wakeups.get(state.workflow):
             self.queue(queue).put(state.workflow, state.wakeup, self.next())
+
+    def expire(self, state: State) -> None:
+        """Let a finished workflow go when its retention is over, unless somebody holds it."""
+        claim = state.ledger.claim
+        if claim is not None and claim.held:
+            self.expiring.pop(state.workflow, None)
+        elif self.retention is not None and OUTCOME in state.ledger.records:
+            self.expiring.setdefault(state.workflow, self.now + self.retention)
+
+    def purge(self, now: datetime) -> None:
+        """Forget the records whose time is over."""
+        self.now = now
+        for workflow in [workflow for workflow, until in self.expiring.items() if until <= now]:
+            del self.expiring[workflow]
+            self.ledgers[workflow] = Ledger(issued=self.ledgers[workflow].issued)
 
 
 class Vault:
@@ -106,12 +126,13 @@ class Vault:
 
     durable = False
     poll = 0.0
+    content: type[Content] = Content
 
     def __init__(self, time: Time) -> None:
         self.time = time
         self.asked = 0
         self.staged: dict[str, object] = {}
-        self._content = Content()
+        self._content = self.content()
         self._lock = threading.RLock()
         self._wakers: set[Callable[[], None]] = set()
         if isinstance(time, ManualClock):
@@ -133,6 +154,7 @@ class Vault:
         """Give the content, alone."""
         with self._lock:
             self.asked += 1
+            self._content.purge(self.time.now())
             yield self._content
 
     def announce(self) -> None:
@@ -166,7 +188,8 @@ class FileVault(Vault):
         with self._lock, open(self.path.with_suffix(".lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.asked += 1
-            content: Content = pickle.loads(self.path.read_bytes()) if self.path.exists() else Content()
+            content: Content = pickle.loads(self.path.read_bytes()) if self.path.exists() else self.content()
+            content.purge(self.time.now())
             yield content
             self.write(content)
 
