@@ -1,0 +1,1 @@
+"""A shop on durable workflows: orders that are paid, approved, shipped or undone, while its workers are killed."""

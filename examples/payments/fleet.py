@@ -1,0 +1,80 @@
+"""Processes: one that is needed, and a fleet of workers that are killed and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Final
+
+KILLED: Final = -9
+GRACE: Final = 10.0
+
+
+@asynccontextmanager
+async def program(module: str, *arguments: str) -> AsyncIterator[Process]:
+    """Run a module as a process, and end it."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def line_of(process: Process) -> str:
+    """Give the next line that the process prints, empty when it has ended."""
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+class Fleet:
+    """Workers. `events` counts what they say: a word a line."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.kills = 0
+        self.events: Counter[str] = Counter()
+        self._arguments = arguments
+        self._alive: list[Process] = []
+
+    async def keep(self) -> None:
+        """Keep one worker running, until cancelled: start the next one when it is killed."""
+        while True:
+            async with program("examples.payments.worker", *self._arguments) as process:
+                self._alive.append(process)
+                while word := await line_of(process):
+                    self.events[word] += 1
+                if await process.wait() != KILLED:
+                    raise RuntimeError(f"a worker ended by itself, with {process.returncode}")
+
+    async def kill(self, chance: Random, limit: int) -> None:
+        """Kill workers at random moments, with SIGKILL: nothing that they could notice or clean up after."""
+        while self.kills < limit:
+            await asyncio.sleep(chance.uniform(0.2, 1.2))
+            if self._alive:
+                self._alive.pop(chance.randrange(len(self._alive))).kill()
+                self.kills += 1
+
+
+@asynccontextmanager
+async def fleet(size: int, *arguments: str) -> AsyncIterator[Fleet]:
+    """Keep so many workers running, and let them finish what they are doing at the end."""
+    async with asyncio.TaskGroup() as group:
+        workers = Fleet(arguments)
+        keepers = [group.create_task(workers.keep()) for _ in range(size)]
+        try:
+            yield workers
+        finally:
+            for keeper in keepers:
+                keeper.cancel()

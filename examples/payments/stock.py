@@ -1,0 +1,121 @@
+"""The warehouse. It lives in the workflows' own database, so that goods move and the move is recorded in one commit.
+
+An effect is what a store can commit beside a record, and each kind of store has its own: to add a store, add a class.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from durable_core import dict_of, list_of
+from examples.payments.orders import Order
+
+E_co = TypeVar("E_co", covariant=True)
+Place: TypeAlias = Literal["free", "reserved", "shipped"]
+
+
+class Stock(Protocol[E_co]):
+    """Effects on the warehouse. None is written to bear repetition: a move that ran twice shows in the count."""
+
+    def opened(self, batch: str, levels: Mapping[str, int], /) -> E_co:
+        """Put goods on the shelves."""
+        ...
+
+    def moved(self, order: Order, source: Place, target: Place, /) -> E_co:
+        """Move what was ordered from one place to another."""
+        ...
+
+    def counted(self, batch: str, /) -> E_co:
+        """Count the shelves and list the moves."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How much of each article is where, and every move of each order, in order."""
+
+    shelves: Mapping[str, Mapping[str, int]]
+    moves: Mapping[str, list[str]]
+
+
+def as_count(value: object) -> Count:
+    """Read a count back from the store."""
+    match value:
+        case {"shelves": shelves, "moves": moves}:
+            return Count(dict_of(dict_of(int))(shelves), dict_of(list_of(str))(moves))
+        case _:
+            raise ValueError("not a count")
+
+
+class SqliteStock:
+    """Two tables beside the workflows'."""
+
+    def opened(self, batch: str, levels: Mapping[str, int], /) -> Callable[[sqlite3.Cursor], object]:
+        rows = [(batch, sku, place, level if place == "free" else 0) for sku, level in levels.items() for place in _PLACES]
+
+        def effect(cursor: sqlite3.Cursor) -> None:
+            cursor.execute("CREATE TABLE IF NOT EXISTS shelf (batch TEXT, sku TEXT, place TEXT, quantity INTEGER)")
+            cursor.execute("CREATE TABLE IF NOT EXISTS move (batch TEXT, reference TEXT, what TEXT)")
+            cursor.executemany("INSERT INTO shelf VALUES (?, ?, ?, ?)", rows)
+
+        return effect
+
+    def moved(self, order: Order, source: Place, target: Place, /) -> Callable[[sqlite3.Cursor], object]:
+        changes = [(change, order.batch, order.sku, place) for change, place in _changes(order, source, target)]
+
+        def effect(cursor: sqlite3.Cursor) -> None:
+            cursor.executemany("UPDATE shelf SET quantity = quantity + ? WHERE batch = ? AND sku = ? AND place = ?", changes)
+            cursor.execute("INSERT INTO move VALUES (?, ?, ?)", (order.batch, order.id, f"{source} to {target}"))
+
+        return effect
+
+    def counted(self, batch: str, /) -> Callable[[sqlite3.Cursor], object]:
+        def effect(cursor: sqlite3.Cursor) -> object:
+            shelves: dict[str, dict[str, int]] = {}
+            for sku, place, quantity in cursor.execute("SELECT sku, place, quantity FROM shelf WHERE batch = ?", (batch,)):
+                shelves.setdefault(sku, {})[place] = quantity
+            moves: dict[str, list[str]] = {}
+            for reference, what in cursor.execute("SELECT reference, what FROM move WHERE batch = ? ORDER BY rowid", (batch,)):
+                moves.setdefault(reference, []).append(what)
+            return {"shelves": shelves, "moves": moves}
+
+        return effect
+
+
+class MemoryStock:
+    """A dict, for tests."""
+
+    def opened(self, batch: str, levels: Mapping[str, int], /) -> Callable[[dict[str, object]], object]:
+        shelves = {sku: {place: level if place == "free" else 0 for place in _PLACES} for sku, level in levels.items()}
+
+        def effect(data: dict[str, object]) -> None:
+            data[batch] = {"shelves": shelves, "moves": {}}
+
+        return effect
+
+    def moved(self, order: Order, source: Place, target: Place, /) -> Callable[[dict[str, object]], object]:
+        def effect(data: dict[str, object]) -> None:
+            count = as_count(data[order.batch])
+            shelf = dict(count.shelves[order.sku])
+            for change, place in _changes(order, source, target):
+                shelf[place] += change
+            moves = [*count.moves.get(order.id, ()), f"{source} to {target}"]
+            data[order.batch] = {
+                "shelves": {**count.shelves, order.sku: shelf},
+                "moves": {**count.moves, order.id: moves},
+            }
+
+        return effect
+
+    def counted(self, batch: str, /) -> Callable[[dict[str, object]], object]:
+        return lambda data: data[batch]
+
+
+_PLACES: tuple[Place, ...] = ("free", "reserved", "shipped")
+
+
+def _changes(order: Order, source: Place, target: Place) -> tuple[tuple[int, Place], tuple[int, Place]]:
+    return (-order.quantity, source), (order.quantity, target)

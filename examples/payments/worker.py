@@ -1,0 +1,61 @@
+"""A worker: a process that advances whatever workflow may run.
+
+python -m examples.payments.worker --store URL --gateway PORT
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from signal import SIGINT, SIGTERM
+from typing import Final, TypeVar
+
+from durable_core import Durable
+from durable_core.observer import Event
+from durable_core.worker import Worker
+from examples.payments.bank import Bank
+from examples.payments.shop import Shop
+from examples.payments.stock import SqliteStock, Stock
+
+E = TypeVar("E")
+
+LEASE: Final = timedelta(seconds=1.5)
+"""How soon a killed worker's workflows are taken up by another one. In earnest it is a minute."""
+
+
+def say(event: Event) -> None:
+    """Tell the fleet what happened, in a word."""
+    print(type(event).__name__, flush=True)
+
+
+async def serve(durable: Durable[E], stock: Stock[E], bank: Bank, observer: Callable[[Event], object]) -> None:
+    """Work until asked to end."""
+    worker = Worker(durable, observer=observer)
+    await worker.run(Shop(stock, bank, durable).bodies(), signals=(SIGTERM, SIGINT))
+
+
+async def serve_at(store: str, bank: Bank, observer: Callable[[Event], object] = say) -> None:
+    """Work on the store at a URL, with the stock that lives in it."""
+    match store.partition(":")[0]:
+        case "sqlite":
+            import durable_sqlite
+
+            async with durable_sqlite.open(store, lease=LEASE) as sqlite:
+                await serve(sqlite, SqliteStock(), bank, observer)
+        case scheme:
+            raise SystemExit(f"the warehouse is not written for {scheme}:// yet")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--gateway", required=True, type=int)
+    options = parser.parse_args()
+    asyncio.run(serve_at(options.store, Bank(options.gateway)))
+
+
+if __name__ == "__main__":
+    main()
