@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from durable_core import keys
 from durable_core.contract import Client, Durable, Failed, Finished, Recorded, Torn
@@ -44,15 +44,24 @@ async def result(
     """
     keys.check_workflow(workflow)
     check_parser(parse)
-    until = time.monotonic() + keys.check_wait(wait).total_seconds()
+    monotonic = durable.monotonic if isinstance(durable, _Timed) else time.monotonic
+    until = monotonic() + keys.check_wait(wait).total_seconds()
     while True:
         ended = await durable.result(workflow)
         if isinstance(ended, Finished):
             return Finished(parsed(workflow, keys.OUTCOME, parse, ended.value))
-        left = until - time.monotonic()
+        left = until - monotonic()
         if ended is not None or left <= 0:
             return ended
         await durable.watch(workflow, timedelta(seconds=left))
+
+
+@runtime_checkable
+class _Timed(Protocol):
+    """A durable with a clock of its own, as the memory double is."""
+
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
 
 
 async def fork(durable: Durable[E], source: str, new: str, /, *, before: str) -> None:
@@ -67,7 +76,7 @@ async def fork(durable: Durable[E], source: str, new: str, /, *, before: str) ->
     keys.check_workflow(source)
     keys.check_workflow(new)
     checkpointer = durable.checkpointer
-    copied = _copied(source, await checkpointer.load(source), before)
+    copied = copied_before(source, await checkpointer.load(source), before)
     _check_prefix(new, list(copied), list(await checkpointer.load(new)))
     for key, value in copied.items():
         if not (await checkpointer.supply(new, key, value)).first:
@@ -77,7 +86,7 @@ async def fork(durable: Durable[E], source: str, new: str, /, *, before: str) ->
     await durable.scheduler.make_ready(new)
 
 
-def _copied(source: str, records: Mapping[str, object], before: str) -> dict[str, object]:
+def copied_before(source: str, records: Mapping[str, object], before: str) -> dict[str, object]:
     """Give what a fork copies, in order."""
     names = list(records)[: _cut(source, records, before)]
     taken = set(names)
