@@ -86,6 +86,10 @@ class Advance(Generic[E_contra]):
         """The keys of the steps whose effects are running."""
         return self._run.at_work
 
+    def when_unguarded(self, call: Callable[[], object]) -> None:
+        """Have `call` called, once, as soon as no `at_most_once` step is under way."""
+        self._run.when_unguarded(call)
+
     def lose(self) -> None:
         """End the body, because the claim is lost; `outcome` raises `Fenced`."""
         self._settle.lose(Fenced(self._workflow, self._pulse.holder.token))

@@ -61,6 +61,9 @@ class Run(Generic[E_contra]):
         self._records = Records(records)
         self._names: set[str] = set()
         self._at_work: dict[str, None] = {}
+        self._guarded: dict[str, None] = {}
+        self._unguarded: Callable[[], object] | None = None
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"<Run of {self._workflow!r}, token {self._token}, {len(self._names)} names used>"
@@ -74,6 +77,14 @@ class Run(Generic[E_contra]):
     def at_work(self) -> tuple[str, ...]:
         """The keys of the steps whose effects are running."""
         return tuple(self._at_work)
+
+    def when_unguarded(self, call: Callable[[], object], /) -> None:
+        """Have `call`, which cancels the pass, called once no `at_most_once` step is under way; none begins from now on. [RUN-WORK-DRAIN]"""
+        self._closing = True
+        if self._guarded:
+            self._unguarded = call
+        else:
+            call()
 
     def idempotency_key(self, key: str) -> str:
         """Give 64 characters that are the same on every pass, token and worker: for effects that leave the store.
@@ -277,9 +288,6 @@ class Run(Generic[E_contra]):
         if self._records.has(keys.START + key):
             raise OutcomeUnknown(self._workflow, key)
         await self._pulse.ready(self._checkpointer, key, within)
-        if at_most_once and not (await self._record(keys.START + key, self._token)).first:
-            raise OutcomeUnknown(self._workflow, key)
-        self._settle.refuse_suspended()
         work = Work(
             self._workflow,
             key,
@@ -291,12 +299,35 @@ class Run(Generic[E_contra]):
             timeout=timeout,
             window_left=lambda: self._pulse.window_left,
         )
+        if at_most_once:
+            await self._done_once(key, work)
+        else:
+            await self._done(key, work)
+        return parsed(self._workflow, key, parse, self._records.get(key), fresh=True)
+
+    async def _done_once(self, key: str, work: Work) -> None:
+        """Record that the effect is about to run, and run it; nobody who can wait ends the pass in between."""
+        if self._closing:
+            await asyncio.get_running_loop().create_future()  # until the cancellation that is on its way
+        self._settle.refuse_suspended()
+        self._guarded[key] = None
+        try:
+            if not (await self._record(keys.START + key, self._token)).first:
+                raise OutcomeUnknown(self._workflow, key)
+            await self._done(key, work)
+        finally:
+            del self._guarded[key]
+            if not self._guarded and self._unguarded is not None:
+                call, self._unguarded = self._unguarded, None
+                call()
+
+    async def _done(self, key: str, work: Work) -> None:
+        self._settle.refuse_suspended()
         self._at_work[key] = None
         try:
             await work.done()
         finally:
             del self._at_work[key]
-        return parsed(self._workflow, key, parse, self._records.get(key), fresh=True)
 
     async def _keep_failure(self, key: str, kind: str, message: str) -> StepFailed:
         recorded = await self._record(keys.FAILED + key, {"kind": kind, "message": message})
