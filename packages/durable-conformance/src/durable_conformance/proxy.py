@@ -7,6 +7,7 @@ request is what a client sends on one connection until the server answers, a rou
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -208,7 +209,7 @@ class Proxy:
             raise ValueError(f"{url!r} does not say which host and port to forward to")
         self._target, self._target_port = parts.hostname, port
         self._parts = parts
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
         self._handlers: set[asyncio.Task[None]] = set()
         self._port = 0
@@ -270,7 +271,7 @@ class Proxy:
     def accept(self) -> None:
         """Listens again, on the same port."""
         if self._listener is None:
-            asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_ANSWER_SECONDS)
+            self._within(self._listen)
 
     def freeze(self) -> None:
         """Stops carrying anything, while every connection stays open and new ones are accepted: the network went silent."""
@@ -339,28 +340,32 @@ class Proxy:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._board = _Switchboard(asyncio.Event(), [])
         self._board.flowing.set()
-        await self._listen()
+        self._listen()
         self._started.set_result(None)
         await self._over.wait()
         self._stop_listening()
-        self._abort_links()
-        if self._handlers:
+        while self._handlers:
+            for handler in self._handlers:
+                handler.cancel()
             await asyncio.wait(self._handlers)
 
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         for left in reversed(range(_PORT_TRIES)):
             port = self._port or free_port()
             try:
-                self._listener = await asyncio.start_server(self._greet, "127.0.0.1", port)
+                self._listener = socket.create_server(("127.0.0.1", port))
             except OSError:
                 if self._port or not left:
                     raise
             else:
                 self._port = port
+                self._listener.setblocking(False)
+                self._loop.add_reader(self._listener, self._greet, self._listener)
                 return
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
+            self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
@@ -368,20 +373,34 @@ class Proxy:
         for link in self._links:
             link.abort()
 
-    def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handler = asyncio.create_task(self._connect(_Streams(reader, writer)))
+    def _greet(self, listener: socket.socket) -> None:
+        # Not `asyncio.start_server`: connections that wait to be accepted when it is closed leave transports that nobody closes.
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        connection.setblocking(False)
+        handler = self._loop.create_task(self._connect(connection))
         self._handlers.add(handler)
         handler.add_done_callback(self._handlers.discard)
+        handler.add_done_callback(lambda _: connection.close())
 
-    async def _connect(self, client: _Streams) -> None:
+    async def _connect(self, connection: socket.socket) -> None:
+        client = _Streams(*await asyncio.open_connection(sock=connection))
+        try:
+            await self._join_to_server(client)
+        finally:
+            client.writer.transport.abort()
+
+    async def _join_to_server(self, client: _Streams) -> None:
         try:
             server = _Streams(*await asyncio.open_connection(self._target, self._target_port))
         except OSError:
-            client.writer.transport.abort()
-            return
+            return  # the client is cut off
         link = _Link(self._board, client, server)
         self._links.add(link)
         try:
             await link.carry()
         finally:
             self._links.discard(link)
+            link.abort()

@@ -62,6 +62,10 @@ class PgWire:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes the connection."""
+        self.close()
+
+    def close(self) -> None:
         """Says goodbye and closes the connection."""
         try:
             self._send(b"X", b"")

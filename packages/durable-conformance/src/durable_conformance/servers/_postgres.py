@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from durable_conformance.servers._docker import Container
-from durable_conformance.servers._find import Binary, Image, find
+from durable_conformance.servers._find import Binary, Image, Program, find
 from durable_conformance.servers._pgwire import QueryError, query
 from durable_conformance.servers._server import Server, start_on_free_port
 from durable_conformance.servers._units import Account, Keeper, Process, Unit, open_to_others, own_keeper, servers_account
@@ -104,25 +104,33 @@ def start_postgres(
 ) -> PostgresServer:
     """Starts a server that lives until it is removed, or its keeper goes."""
     program = find("postgres")
+    return start_on_free_port(lambda port: make_postgres(port, keeper, program, settings, folder, env or {}))
 
-    def make(port: int) -> PostgresServer:
-        options = {**_SETTINGS, "port": str(port), **settings}
-        flags = [flag for name, value in options.items() for flag in ("-c", f"{name}={value}")]
-        url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        if isinstance(program, Image):
-            trust = {"POSTGRES_HOST_AUTH_METHOD": "trust", **(env or {})}
-            return PostgresServer(url, program.origin, Container(program.name, ["postgres", *flags], trust), settings, None)
-        home = keeper.make_folder("postgres", folder)
-        data, account = home / "data", servers_account()
-        _copy(_template(program), data)
-        if folder is not None:
-            os.sync()  # a power cut shall take what the server had not flushed, not what it was given
-        path = _readable(program, keeper, account)
-        command = [str(path), "-D", str(data), *flags]
-        unit = Process(keeper, command, home, env or {}, account, orderly=signal.SIGINT, at_once=signal.SIGQUIT)
-        return PostgresServer(url, program.origin, unit, settings, data)
 
-    return start_on_free_port(make)
+def make_postgres(
+    port: int, keeper: Keeper, program: Program, settings: Mapping[str, str], folder: Path | None, env: Mapping[str, str]
+) -> PostgresServer:
+    """Makes a server without starting it.
+
+    Raises:
+        ValueError: the settings name a port; the server's URL would be wrong.
+    """
+    if "port" in settings:
+        raise ValueError("the port is chosen when the server is started, and kept: see `Server.port`")
+    options = {**_SETTINGS, "port": str(port), **settings}
+    flags = [flag for name, value in options.items() for flag in ("-c", f"{name}={value}")]
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    if isinstance(program, Image):
+        container = Container(program.name, ["postgres", *flags], {"POSTGRES_HOST_AUTH_METHOD": "trust", **env})
+        return PostgresServer(url, program.origin, container, settings, None)
+    home = keeper.make_folder("postgres", folder)
+    data, account = home / "data", servers_account()
+    _copy(_template(program), data)
+    if folder is not None:
+        os.sync()  # a power cut shall take what the server had not flushed, not what it was given
+    command = [str(_readable(program, keeper, account)), "-D", str(data), *flags]
+    unit = Process(keeper, command, home, env, account, orderly=signal.SIGINT, at_once=signal.SIGQUIT)
+    return PostgresServer(url, program.origin, unit, settings, data)
 
 
 def _readable(program: Binary, keeper: Keeper, account: Account | None) -> Path:

@@ -47,7 +47,7 @@ class RedisServer(Server):
             pid = self.info("server").get("process_id")
         except (OSError, ReplyError):
             return False
-        return not self.pids or str(self.pids[0]) == pid
+        return str(pids[0]) == pid if (pids := self.pids) else self.running  # a container's processes are not ours to see
 
 
 def version_of(url: str) -> str:
@@ -126,13 +126,23 @@ def start_redis(
 ) -> RedisServer:
     """Starts a server that lives until it is removed, or its keeper goes."""
 
-    def make(port: int) -> RedisServer:
-        settings = {**_CONFIG, "port": str(port), **config}
-        flags = [flag for name, value in settings.items() for flag in (f"--{name}", value)]
-        unit = _unit(keeper, program, flags, folder, env or {})
-        return RedisServer(program.kind, f"redis://127.0.0.1:{port}/0", program.origin, unit, config)
+    return start_on_free_port(lambda port: make_redis(port, keeper, program, config, folder, env or {}))
 
-    return start_on_free_port(make)
+
+def make_redis(
+    port: int, keeper: Keeper, program: Program, config: Mapping[str, str], folder: Path | None, env: Mapping[str, str]
+) -> RedisServer:
+    """Makes a server without starting it.
+
+    Raises:
+        ValueError: the configuration names a port; the server's URL would be wrong.
+    """
+    if "port" in config:
+        raise ValueError("the port is chosen when the server is started, and kept: see `Server.port`")
+    settings = {**_CONFIG, "port": str(port), **config}
+    flags = [flag for name, value in settings.items() for flag in (f"--{name}", value)]
+    unit = _unit(keeper, program, flags, folder, env)
+    return RedisServer(program.kind, f"redis://127.0.0.1:{port}/0", program.origin, unit, config)
 
 
 def _unit(keeper: Keeper, program: Program, flags: list[str], folder: Path | None, env: Mapping[str, str]) -> Unit:

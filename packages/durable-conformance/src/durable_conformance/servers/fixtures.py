@@ -15,6 +15,7 @@ import pytest
 from durable_conformance import servers
 
 __all__ = [
+    "or_say_so",
     "own_postgres",
     "own_redis",
     "own_redis_cluster",
@@ -33,8 +34,8 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def _or_say_so(server: AbstractContextManager[_T]) -> Generator[_T]:
-    """Enters it; a missing server becomes the test's failure, or its skip where that was asked for."""
+def or_say_so(server: AbstractContextManager[_T]) -> Generator[_T]:
+    """Enters it, for fixtures of your own: a missing server fails the test, or skips it where that was asked for."""
     try:
         entered = server.__enter__()
     except servers.NoServer as missing:
@@ -50,7 +51,7 @@ def _or_say_so(server: AbstractContextManager[_T]) -> Generator[_T]:
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[servers.Address]:
     """A Postgres that all tests of the run share. Use `postgres_database` to have a corner of it."""
-    with _or_say_so(servers.shared("postgres")) as address:
+    with or_say_so(servers.shared("postgres")) as address:
         yield address
 
 
@@ -64,68 +65,68 @@ def postgres_database(shared_postgres: servers.Address) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[servers.Address]:
     """A Redis that all tests of the run share."""
-    with _or_say_so(servers.shared("redis")) as address:
+    with or_say_so(servers.shared("redis")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def shared_valkey() -> Iterator[servers.Address]:
     """A Valkey that all tests of the run share."""
-    with _or_say_so(servers.shared("valkey")) as address:
+    with or_say_so(servers.shared("valkey")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def shared_redis_cluster() -> Iterator[servers.Address]:
     """A cluster of Redis servers, three masters and three replicas, that all tests of the run share."""
-    with _or_say_so(servers.shared("redis-cluster")) as address:
+    with or_say_so(servers.shared("redis-cluster")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def shared_valkey_cluster() -> Iterator[servers.Address]:
     """A cluster of Valkey servers, three masters and three replicas, that all tests of the run share."""
-    with _or_say_so(servers.shared("valkey-cluster")) as address:
+    with or_say_so(servers.shared("valkey-cluster")) as address:
         yield address
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[servers.PostgresServer]:
     """A Postgres for one test, to be killed at will."""
-    with _or_say_so(servers.postgres()) as server:
+    with or_say_so(servers.postgres()) as server:
         yield server
 
 
 @pytest.fixture
 def own_redis() -> Iterator[servers.RedisServer]:
     """A Redis for one test, to be killed at will."""
-    with _or_say_so(servers.redis("redis")) as server:
+    with or_say_so(servers.redis("redis")) as server:
         yield server
 
 
 @pytest.fixture
 def own_valkey() -> Iterator[servers.RedisServer]:
     """A Valkey for one test, to be killed at will."""
-    with _or_say_so(servers.redis("valkey")) as server:
+    with or_say_so(servers.redis("valkey")) as server:
         yield server
 
 
 @pytest.fixture
 def own_redis_replica() -> Iterator[servers.Replicated]:
     """A primary and its replica for one test, Redis or Valkey."""
-    with _or_say_so(servers.redis_replica()) as replicated:
+    with or_say_so(servers.redis_replica()) as replicated:
         yield replicated
 
 
 @pytest.fixture
 def own_sentinel() -> Iterator[servers.Watched]:
     """A primary, its replica and three sentinels for one test, Redis or Valkey."""
-    with _or_say_so(servers.sentinel()) as watched:
+    with or_say_so(servers.sentinel()) as watched:
         yield watched
 
 
 @pytest.fixture
 def own_redis_cluster() -> Iterator[servers.Cluster]:
     """A cluster of three masters and three replicas for one test, Redis or Valkey."""
-    with _or_say_so(servers.redis_cluster()) as cluster:
+    with or_say_so(servers.redis_cluster()) as cluster:
         yield cluster
