@@ -128,26 +128,18 @@ def test_servers_of_every_kind_go_when_the_tests_are_killed() -> None:
         _wait_until_nothing_is_left([*started.pids, started.keeper], started.folders)
 
 
-def test_paused_servers_go_too() -> None:
-    """A server that a test had stopped with SIGSTOP is not left behind stopped."""
-    with _process(_ONE_OF_EACH + "[server.pause() for server in everything]" + _REPORT) as started:
-        started.kill()
-
-        _wait_until_nothing_is_left(started.pids, started.folders)
-
-
-def test_servers_go_though_a_child_lives_on() -> None:
-    """A forked child that outlives its parent holds nothing up."""
-    child = "\nimport os\nif not (child := os.fork()): time.sleep(600)\n"
-    with _process(_ONE_OF_EACH + child + _REPORT.replace('"pids": pids', '"pids": [*pids, child]')) as started:
-        *pids, child_pid = started.pids
+def test_paused_servers_go_though_a_child_lives_on() -> None:
+    """Neither a server that was stopped with SIGSTOP nor a forked child that outlives its parent holds anything up."""
+    trouble = "\nimport os\n[server.pause() for server in everything]\nif not (child := os.fork()): time.sleep(600)\n"
+    with _process(_ONE_OF_EACH + trouble + _REPORT.replace('"pids": pids', '"pids": [*pids, child]')) as started:
+        *pids, child = started.pids
         try:
             started.kill()
 
             _wait_until_nothing_is_left(pids, started.folders)
-            assert _alive(child_pid)
+            assert _alive(child)
         finally:
-            os.kill(child_pid, signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from durable_conformance.proxy import Proxy
 from durable_conformance.servers._docker import Container
 from durable_conformance.servers._find import Image, Kind, NoServer, Program, find
+from durable_conformance.servers._proxy import Proxy
 from durable_conformance.servers._resp import Reply, ReplyError, call, info
 from durable_conformance.servers._server import Server, start_on_free_port, wait_until
 from durable_conformance.servers._units import Keeper, Process, Unit, own_keeper
