@@ -22,7 +22,6 @@ async def flight(city: str) -> int:
 
 async def hotel(city: str) -> int:
     print(f"  looking for a hotel in {city}")
-    await asyncio.sleep(0.1)
     if outages:
         raise ConnectionError(outages.pop())
     return 310
@@ -38,7 +37,7 @@ trip = Graph(Node("total", total, flights, hotels), city)
 
 
 async def attempt(durable: Durable, workflow: str) -> int:
-    """Run what is not recorded yet, as the only one who does."""
+    """Claim the workflow, and run what is not recorded yet."""
     holder = await durable.checkpointer.claim(workflow, timedelta(minutes=5), timedelta(minutes=1))
     assert holder is not None, "somebody else is at it"
     try:
@@ -54,7 +53,7 @@ async def main(url: str = "sqlite:///examples.db") -> None:
             await attempt(durable, workflow)
         except ConnectionError as error:
             print(f"the first attempt failed: {error}")
-        print(f"the second one gives {await attempt(durable, workflow)}")
+        print(f"the second gives {await attempt(durable, workflow)}")
 
 
 if __name__ == "__main__":

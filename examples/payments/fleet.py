@@ -6,7 +6,7 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
@@ -16,7 +16,7 @@ GRACE: Final = 10.0
 
 
 @asynccontextmanager
-async def program(module: str, *arguments: str) -> AsyncIterator[Process]:
+async def program(module: str, *arguments: str) -> AsyncGenerator[Process, None]:
     """Run a module as a process, and end it."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdout=PIPE)
     try:
@@ -68,7 +68,7 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(size: int, *arguments: str) -> AsyncIterator[Fleet]:
+async def fleet(size: int, *arguments: str) -> AsyncGenerator[Fleet, None]:
     """Keep so many workers running, and let them finish what they are doing at the end."""
     async with asyncio.TaskGroup() as group:
         workers = Fleet(arguments)

@@ -17,6 +17,7 @@ E = TypeVar("E")
 Decision: TypeAlias = Literal["approved", "rejected", "expired"]
 Outcome: TypeAlias = Literal["shipped", "declined", "rejected", "expired"]
 
+DECISIONS: tuple[Decision, ...] = ("approved", "rejected", "expired")
 APPROVAL: Final = timedelta(seconds=5)
 SETTLEMENT: Final = timedelta(seconds=1)
 REQUEST: Final = timedelta(seconds=5)
@@ -101,11 +102,10 @@ async def customer(run: Run) -> list[str]:
 
 def as_decision(value: object) -> Decision:
     """Read what the approver said, or the default that stands for silence."""
-    match value:
-        case "approved" | "rejected" | "expired":
-            return value
-        case _:
-            raise ValueError("neither approved nor rejected nor expired")
+    for decision in DECISIONS:
+        if value == decision:
+            return decision
+    raise ValueError(f"not one of {', '.join(DECISIONS)}")
 
 
 def _batch(run: Run[E]) -> str:

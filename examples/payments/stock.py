@@ -43,11 +43,8 @@ class Count:
 
 def as_count(value: object) -> Count:
     """Read a count back from the store."""
-    match value:
-        case {"shelves": shelves, "moves": moves}:
-            return Count(dict_of(dict_of(int))(shelves), dict_of(list_of(str))(moves))
-        case _:
-            raise ValueError("not a count")
+    parts = dict_of(lambda part: part)(value)
+    return Count(dict_of(dict_of(int))(parts["shelves"]), dict_of(list_of(str))(parts["moves"]))
 
 
 class SqliteStock:

@@ -1,5 +1,6 @@
 """The payments' saga, with a worker that is killed inside the compensation."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,12 +20,14 @@ PATIENCE = timedelta(seconds=30)
 
 
 async def dies(durable: Durable, store: str, port: str, key: str) -> None:
-    """Submit the order to a worker that is killed once the key is recorded."""
+    """Submit the order, approved beforehand, to a worker that is killed once the key is recorded."""
     async with program("examples.tests.dying_worker", store, port, key) as worker:
         await start(durable, "opening/b", {"banjo": 10})
         await result(durable, "opening/b", lambda _: None, wait=PATIENCE)
+        await durable.arrive(ORDER.id, "decision", "approved")
         await start(durable, ORDER.id, ORDER.stored())
-        assert await worker.wait() == KILLED
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            assert await worker.wait() == KILLED
 
 
 @pytest.mark.parametrize("key", ["failed:charged", "released", "told"])

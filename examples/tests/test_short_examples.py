@@ -23,7 +23,7 @@ Finished(value='a cheerful text from notes on tides')
   looking for a hotel in Turin
 the first attempt failed: the hotels' site is down
   looking for a hotel in Turin
-the second one gives 550
+the second gives 550
 """,
     "inbox": """\
   hello
