@@ -325,8 +325,11 @@ async def test_transact_superseded_while_the_effect_runs_is_fenced_and_undone(
     assert (store.data, await store.load("w")) == ({}, {})
 
 
-async def test_transact_inside_an_effect_is_refused_and_everything_undone(store: MemoryCheckpointer) -> None:
+async def test_transact_inside_an_effect_is_refused_at_once_and_everything_undone(
+    store: MemoryCheckpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Case 129: one effect inside another could not be undone without its record. [CKP-TRANSACT-ATOMIC]"""
+    monkeypatch.setattr("durable_core._memory._EFFECT_PATIENCE", 3_600.0)
     holder = await claimed(store)
 
     def outer(data: dict[str, object]) -> object:

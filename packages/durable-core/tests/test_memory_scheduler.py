@@ -101,6 +101,21 @@ async def test_oldest_goes_first(store: MemoryScheduler, clock: ManualClock) -> 
     assert [(await taken(store)).workflow for _ in range(1_000)] == [f"w{number}" for number in range(1_000)]
 
 
+async def test_oldest_goes_first_also_after_it_changed_its_mind(store: MemoryScheduler, clock: ManualClock) -> None:
+    """An instant at which a workflow was once due counts no more. [SCH-NEXT-OLDEST]"""
+    start = clock.now()
+    for workflow in ("w", "v"):
+        await store.make_ready(workflow)
+    w, v = await taken(store), await taken(store)
+    await store.wake_at(w, start + 5 * SECOND)
+    clock.advance(SECOND)
+    await store.make_ready("w")
+    await store.wake_at(await taken(store), start + 8 * SECOND)
+    await store.wake_at(v, start + 6 * SECOND)
+    clock.advance(YEAR)
+    assert [(await taken(store)).workflow for _ in range(2)] == ["v", "w"]
+
+
 async def test_what_a_take_touches_does_not_grow_with_the_queue(store: MemoryScheduler, clock: ManualClock) -> None:
     """However often a workflow is renewed and woken, what is kept to find it stays small. [SCH-NEXT-DEEP]"""
     for number in range(20):

@@ -89,6 +89,7 @@ async def test_finished_workflow_is_answered_without_a_turn(split: Split) -> Non
     for workflow in ("w", "v"):
         await split.durable.deliver(workflow, "late")
     assert [turn.holder.workflow for turn in await split.durable.begin(ZERO, BUDGET)] == ["v"]
+    assert await split.checkpointer.claim("w", LEASE, LEASE) is not None
     split.advance(YEAR)
     assert [turn.holder.workflow for turn in await split.durable.begin(ZERO, BUDGET, limit=5)] == ["v"]
     assert await split.checkpointer.claim("w", BUDGET, LEASE) is not None
