@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import ClassVar
 
-from durable_conformance import Effects, Harness, Hook, Opening, Stores
+from durable_conformance import Effects, Harness, Hook, Meter, Opening, Stores
+from durable_core._clock import SystemClock
 from durable_core.codec import JsonCodec
+from durable_core.contract import Durable
 from durable_core.memory import Memory, MemoryDurable, MemoryEffect
 
 
@@ -52,10 +56,41 @@ def _add(data: dict[str, object], counter: str) -> None:
     data[counter] = count + 1
 
 
+class CountedClock(SystemClock):
+    """The system's clock, counting how often the store reads it: once for every look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+
+    def now(self) -> datetime:
+        self.read += 1
+        return super().now()
+
+
+class MemoryMeter:
+    """Counts the store's looks, and the calls of Python and C functions that its work took."""
+
+    def __init__(self, clock: object) -> None:
+        self._clock = clock
+        self._began = self._read()
+        self.touched = 0
+
+    @property
+    def asked(self) -> int:
+        return self._read() - self._began
+
+    def _read(self) -> int:
+        return self._clock.read if isinstance(self._clock, CountedClock) else 0
+
+    def called(self, _frame: object, event: str, _argument: object) -> None:
+        self.touched += event in ("call", "c_call")
+
+
 class MemoryHarness(Harness[MemoryEffect]):
     """A `MemoryDurable`; instances share one `Memory`."""
 
-    offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects"})
+    offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "meter"})
     lacks = {
         "wire": "its client is the store: no reply can be lost",
         "kill": "it has no server",
@@ -64,6 +99,7 @@ class MemoryHarness(Harness[MemoryEffect]):
         "processes": "it lives in one process",
         "restart": "it ends with its process",
         "joined": "it lives in no database",
+        "halves": "it makes its halves itself",
     }
 
     def __init__(self) -> None:
@@ -72,7 +108,7 @@ class MemoryHarness(Harness[MemoryEffect]):
     def memory(self, at: Opening) -> Memory:
         """Give the datastore of a case; it is gone when the next case begins."""
         if self._memory is None or self._memory[0] != at.name:
-            self._memory = at.name, Memory(at.clock)
+            self._memory = at.name, Memory(at.clock or CountedClock())
         return self._memory[1]
 
     @asynccontextmanager
@@ -82,6 +118,15 @@ class MemoryHarness(Harness[MemoryEffect]):
 
     def effects(self, at: Opening, /) -> MemoryEffects:
         return MemoryEffects(self.memory(at))
+
+    @asynccontextmanager
+    async def meter(self, at: Opening, stores: Durable[MemoryEffect], /) -> AsyncIterator[Meter]:
+        meter = MemoryMeter(self.memory(at).clock)
+        sys.setprofile(meter.called)
+        try:
+            yield meter
+        finally:
+            sys.setprofile(None)
 
 
 class SplitMemoryHarness(MemoryHarness):

@@ -6,18 +6,19 @@ import asyncio
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+import uuid
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from durable_core.contract import Description
 from durable_core._clock import ManualClock
 
 from durable_conformance.bench import Bench
-from durable_conformance.case import Case
-from durable_conformance.expect import Broken, NotShown
+from durable_conformance.case import Body, Case
+from durable_conformance.expect import Broken, NotApplicable, NotShown
 from durable_conformance.harness import Harness, Opening
 
 Verdict: TypeAlias = Literal["held", "broken", "error", "gap", "closed", "not covered", "not applicable"]
@@ -52,6 +53,7 @@ class Session:
     def __init__(self, harness: Harness[object], *, seed: str = "0", long: bool = False) -> None:
         self.harness, self.seed, self.long = harness, seed, long
         self._address: str | None = None
+        self._said: Description | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -63,33 +65,54 @@ class Session:
 
     def run(self, case: Case) -> Result:
         """Run one case on a datastore of its own."""
+        if case.when is not None and not case.when(self.said):
+            return Result(case, "not applicable", "describe() says that the store has no such thing")
         missing = case.needs - self.harness.offers
         lacking = missing & self.harness.lacks.keys()
         if lacking:
             return Result(case, "not applicable", "; ".join(self.harness.lacks[hook] for hook in sorted(lacking)))
         if missing:
             return Result(case, "not covered", f"the harness does not offer {', '.join(sorted(missing))}")
-        if self._address is None:
-            self._address = self.harness.start()
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="durable-") as folder, asyncio.Runner() as runner:
-            verdict, promised, seen = runner.run(self._shown(case, self._opening(case, Path(folder), self._address)))
+        verdict, promised, seen = self._alone(case.name, case.real, case.body)
         return Result(case, verdict, seen, promised, time.perf_counter() - began, self.seed)
 
-    def _opening(self, case: Case, folder: Path, address: str) -> Opening:
-        manual = "clock" in self.harness.offers and not case.real
-        lease = timedelta(seconds=30) if manual else self.harness.window
-        name = f"c{next(_runs)}x{abs(hash((time.time_ns(), case.name))) % 10**9}"
-        return Opening(folder, name, address, f"q{name}", lease, clock=ManualClock() if manual else None)
+    @property
+    def said(self) -> Description:
+        """What the store says of itself; it is asked once a run."""
+        if self._said is None:
+            said = list[Description]()
 
-    async def _shown(self, case: Case, at: Opening) -> tuple[Verdict, str, str]:
+            async def ask(bench: Bench) -> None:
+                said.append(await bench.durable.describe())
+
+            verdict, _, seen = self._alone("describe", False, ask)
+            if not said:
+                raise RuntimeError(f"the store could not be opened to describe itself: {verdict}: {seen}")
+            self._said = said[0]
+        return self._said
+
+    def _alone(self, name: str, real: bool, body: Body) -> tuple[Verdict, str, str]:
+        """Run something on a datastore and in an event loop of its own."""
+        if self._address is None:
+            self._address = self.harness.start()
+        with tempfile.TemporaryDirectory(prefix="durable-") as folder, asyncio.Runner() as runner:
+            return runner.run(self._shown(name, body, self._opening(name, real, Path(folder), self._address)))
+
+    def _opening(self, name: str, real: bool, folder: Path, address: str) -> Opening:
+        manual = "clock" in self.harness.offers and not real
+        lease = timedelta(seconds=30) if manual else self.harness.window
+        unique = f"c{next(_runs)}x{uuid.uuid4().hex[:8]}"
+        return Opening(folder, unique, address, f"q{unique}", lease, clock=ManualClock() if manual else None)
+
+    async def _shown(self, name: str, body: Body, at: Opening) -> tuple[Verdict, str, str]:
         try:
             async with asyncio.timeout(self.harness.patience.total_seconds()) as limit, AsyncExitStack() as exits:
-                bench = Bench(self.harness, at, f"{self.seed}/{case.name}", exits, long=self.long)
+                bench = Bench(self.harness, at, f"{self.seed}/{name}", exits, long=self.long)
                 await bench.begin()
-                if case.when is not None and not case.when(bench.description):
-                    return "not applicable", "", "describe() says that the store has no such thing"
-                await case.body(bench)
+                await body(bench)
+        except NotApplicable as reason:
+            return "not applicable", "", str(reason)
         except NotShown as reason:
             return "not covered", "", str(reason)
         except TimeoutError as late:

@@ -56,6 +56,10 @@ def alike(one: object, other: object) -> bool:
     return one == other
 
 
+class NotApplicable(Exception):
+    """The store has no such thing, and why."""
+
+
 async def raises(call: Awaitable[object], kind: type[X], what: str) -> X:
     """Ask for an exception, and give it."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -191,7 +191,7 @@ class Harness(Generic[E]):
         """Open a transaction of the application in the same database. Offered as "joined"."""
         raise NotImplementedError
 
-    def meter(self, at: Opening, stores: Durable[E], /) -> AbstractContextManager[Meter]:
+    def meter(self, at: Opening, stores: Durable[E], /) -> AbstractAsyncContextManager[Meter]:
         """Count what these stores do from now on. Offered as "meter"."""
         raise NotImplementedError
 

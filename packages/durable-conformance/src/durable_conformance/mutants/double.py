@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from durable_core import reference
 from durable_core.codec import decoded_for, encoded_for, roundtripped
 from durable_core.contract import (
     CheckpointCodec,
+    Client,
     Delivery,
     Description,
     Entry,
@@ -155,8 +157,7 @@ class Half:
     async def request(self, act: Callable[[Content], A]) -> A:
         """Send a request, and again when the reply is lost, under the nonce of the first."""
         await asyncio.sleep(0)
-        with self.vault.transaction() as content:
-            nonce = f"nonce {content.next()}"
+        nonce = uuid.uuid4().hex
         losing = self.link.losing > 0
         answer = self.answer(nonce, act, keep=losing)
         if losing:
@@ -500,6 +501,10 @@ class DoubleDurable(Half):
             while await self.ended(workflow) is None and (left := ends - time.monotonic()) > 0:
                 changed.clear()
                 await self.scheduler.sleep(changed, min(left, poll or left))
+
+    def joined(self, connection: Client, /) -> Client:
+        """Give the client half, bound to a transaction of the application."""
+        return connection
 
     async def workflows(
         self, /, *, prefix: str = "", state: ListedState | None = None, after: str | None = None, limit: int = 100

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar
@@ -232,8 +232,8 @@ class DoubleHarness(Harness[Effect]):
         yield transaction
         await transaction.rollback()
 
-    @contextmanager
-    def meter(self, at: Opening, stores: Durable[Effect], /) -> Iterator[Meter]:
+    @asynccontextmanager
+    async def meter(self, at: Opening, stores: Durable[Effect], /) -> AsyncIterator[Meter]:
         yield DoubleMeter(self.vault_at(at))
 
 

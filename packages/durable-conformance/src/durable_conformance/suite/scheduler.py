@@ -197,7 +197,7 @@ async def and_it_asks_seldom(bench: Bench) -> None:
     """While nothing is ready it asks at most once a poll interval, and hardly at all where wakeups are announced."""
     wait, poll = 0.6, bench.description.poll.total_seconds()
     allowed = 6 + (wait / poll if poll else 4)
-    with bench.harness.meter(bench.at, bench.durable) as meter:
+    async with bench.harness.meter(bench.at, bench.durable) as meter:
         await bench.scheduler.next_ready(timedelta(seconds=wait))
         asked = meter.asked
     holds(asked <= allowed, f"at most {allowed:g} requests in {wait} s, with a poll interval of {poll:g} s", asked)
@@ -286,7 +286,7 @@ async def a_take_touches_the_same_at_any_depth(bench: Bench) -> None:
     for size in sizes:
         await _fill(bench, done, size // 4)
         done = size // 4
-        with bench.harness.meter(bench.at, bench.durable) as meter:
+        async with bench.harness.meter(bench.at, bench.durable) as meter:
             for _ in range(10):
                 delivery = await bench.take(wait=NOW)
                 await bench.scheduler.done(delivery)

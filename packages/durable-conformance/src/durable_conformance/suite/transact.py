@@ -9,7 +9,7 @@ from durable_core.errors import EffectTorn, Fenced, Interruption, Misconfigured,
 
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
-from durable_conformance.expect import Broken, NotShown, alike, answers, fenced, holds, raises, same
+from durable_conformance.expect import Broken, NotApplicable, NotShown, alike, answers, fenced, holds, raises, same
 from durable_conformance.suite._common import (
     free,
     interleaves,
@@ -236,7 +236,7 @@ async def an_effect_cannot_commit(bench: Bench) -> None:
     """An effect that tries to end its transaction fails, leaves no record, and what it did is undone."""
     made = bench.effects.commit("c")
     if made is None:
-        raise NotShown("an effect of this store is handed no transaction")
+        raise NotApplicable("an effect of this store is handed no transaction")
     holder = await bench.claim(bench.workflow())
     await raises(bench.checkpointer.transact(holder, "k", made), Exception, "transact of an effect that tries to commit")
     await applied(bench, "c", 0, "an effect that tried to commit")
@@ -249,7 +249,7 @@ async def a_swallowed_error_is_no_record(bench: Bench) -> None:
     """An effect that hid an error of the database does not become a record."""
     made = bench.effects.swallow("c")
     if made is None:
-        raise NotShown("an effect of this store cannot hide an error of the database")
+        raise NotApplicable("an effect of this store cannot hide an error of the database")
     holder = await bench.claim(bench.workflow())
     await raises(bench.checkpointer.transact(holder, "k", made), Exception, "transact of an effect that hid an error of the database")
     await applied(bench, "c", 0, "an effect that hid an error")
