@@ -44,7 +44,7 @@ def workflows(tx: Tx, seek: Seek, limit: int) -> tuple[list[Listed], Seek | None
 
 def _next(tx: Tx, current: str | None, prefix: str) -> str | None:
     statement = sql.WORKFLOWS_FIRST if current is None else sql.WORKFLOWS_NEXT
-    workflow: str | None = tx.execute(statement, (prefix if current is None else current,)).fetchall()[0][0]
+    workflow: str | None = tx.execute(statement, (prefix if current is None else current,) * 3).fetchall()[0][0]
     return workflow if workflow is not None and workflow.startswith(prefix) else None
 
 

@@ -30,7 +30,7 @@ def find(tx: Tx, workflow: str) -> Claim | None:
 
 
 def held_by(tx: Tx, workflow: str, token: int) -> Claim | None:
-    """Give the claim if this is its last token: it may write though released or lapsed. [CKP-RECORD-FENCED] [CKP-RECORD-LAPSED]"""
+    """Give the claim if this is its last token: it may write even released. [CKP-RECORD-FENCED] [CKP-RECORD-LAPSED]"""
     claim = find(tx, workflow)
     return claim if claim is not None and claim.token == token else None
 
@@ -75,7 +75,7 @@ def extend(tx: Tx, workflow: str, token: int, budget: int, alive: int) -> bool:
     claim = held_by(tx, workflow, token)
     if claim is None or not claim.held:
         return False
-    tx.execute(sql.EXTEND, (tx.now + budget, alive, tx.now, workflow))
+    _keep(tx, workflow, claim, max(claim.until, tx.now + budget), alive)
     return True
 
 
@@ -84,8 +84,16 @@ def renew(tx: Tx, workflow: str, token: int, alive: int) -> bool:
     claim = held_by(tx, workflow, token)
     if claim is None or not claim.held or tx.now >= claim.until:
         return False
-    tx.execute(sql.RENEW, (alive, tx.now, workflow))
+    _keep(tx, workflow, claim, claim.until, alive)
     return True
+
+
+def _keep(tx: Tx, workflow: str, claim: Claim, until: int, alive: int) -> None:
+    """Note a sign of life; whoever waits for the claim looks again where it lapses sooner now. [DUR-BEGIN]"""
+    seen = max(claim.seen, tx.now)
+    tx.execute(sql.KEEP, (until, alive, seen, workflow))
+    if claim.wanted and min(seen + alive, until) < claim.lapses():
+        _wakeups.uncontended(tx, workflow)
 
 
 def release(tx: Tx, workflow: str, token: int) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from durable_core.errors import Misconfigured, SchemaMismatch
 from durable_sqlite import schema, sql
+from durable_sqlite.effect import GuardedConnection
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ def open_file(path: str, synchronous: str, busy_timeout: timedelta, create: bool
     refuse_network(path, _mounts())
     _refuse_orphan(path)
     try:
-        connection = sqlite3.connect(_uri(path, create), uri=True, isolation_level=None, timeout=busy_timeout.total_seconds())
+        connection = GuardedConnection(_uri(path, create), timeout=busy_timeout.total_seconds(), isolation_level=None, uri=True)
+        connection.guarded()
     except sqlite3.OperationalError as error:
         error.add_note(f"opening {path!r}")
         raise

@@ -14,6 +14,10 @@ from durable_sqlite._tx import Tx
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Refused(Exception):
+    """Undoes a transaction whose only call has refused."""
+
+
 class Kind(Enum):
     """How the thread makes a call."""
 
@@ -117,5 +121,5 @@ def settle(jobs: Iterable[Job[object]], unheard: Callable[[Job[object]], None]) 
             continue
         if not future.done():
             future.set_result(None)
-        elif future.cancelled() and job.take_back is not None and job.error is None:
+        elif future.cancelled():
             unheard(job)

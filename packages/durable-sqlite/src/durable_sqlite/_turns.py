@@ -125,5 +125,5 @@ def bury(tx: Tx, queue: str, holder: Pass, workflow: str, receipt: int, reason: 
 
 def result(tx: Tx, queue: str, workflow: str) -> tuple[Stored | None, str | None]:
     """Give the outcome, and the reason why the workflow is buried. [DUR-RESULT]"""
-    row: tuple[Stored | None, str | None] = tx.execute(sql.RESULT, (workflow, queue)).fetchall()[0]
+    row: tuple[Stored | None, str | None] = tx.execute(sql.RESULT, (workflow, workflow, queue)).fetchall()[0]
     return row

@@ -67,7 +67,7 @@ class Turnstile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._sulks_until = 0.0
+        self._sulks_until = self._stays_away_until = 0.0
         self._held = False
 
     def __repr__(self) -> str:
@@ -91,6 +91,9 @@ class Turnstile:
         descriptor = self._descriptor
         if descriptor is None:
             return
+        gap = self._stays_away_until - time.monotonic()
+        if gap > 0:
+            time.sleep(gap)
         if _lock(descriptor):
             self._held = True
         elif time.monotonic() >= self._sulks_until:
@@ -106,7 +109,7 @@ class Turnstile:
         self._held = False
         if waited_for:
             _write(descriptor, b"0")
-            time.sleep(_GAP)
+            self._stays_away_until = time.monotonic() + _GAP
 
     def _wait(self, descriptor: int) -> bool:
         deadline = time.monotonic() + _PATIENCE

@@ -33,7 +33,12 @@ class Tx:
 
     def tick(self) -> None:
         """Read the clock: the machine's, which here never stands still and never goes back. [ANY-CLOCK]"""
-        self.now = max(self.now + 1, time.time_ns() // 1_000)
+        self.now = max(self.now + 1, clock())
+
+
+def clock() -> int:
+    """Read the machine's clock."""
+    return time.time_ns() // 1_000
 
 
 def micros(duration: timedelta) -> int:

@@ -23,7 +23,7 @@ def make_ready(tx: Tx, workflow: str, queue: str, revive: bool = False) -> None:
     if revive:
         tx.execute(sql.REVIVE, (workflow, queue))
         tx.ended = True
-    tx.execute(sql.MAKE_READY, (workflow, queue, tx.now))
+    tx.execute(sql.MAKE_READY, (workflow, queue, tx.now, tx.now))
     tx.ready = True
 
 
@@ -43,13 +43,15 @@ def take(tx: Tx, queue: str, row: Due, receipt: int, lease: int) -> tuple[int, i
     """Give it out under a receipt, and say what its counts are now. [SCH-NEXT-ONE] [SCH-NEXT-LAPSED]"""
     lapsed = 0 if row.receipt is None else 1
     attempt, lapses = row.attempt + lapsed, row.lapses + lapsed
-    tx.execute(sql.TAKE, (tx.now + lease, attempt, lapses, receipt, row.workflow, queue))
+    until = tx.now + lease
+    tx.execute(sql.TAKE, (until, until, attempt, lapses, receipt, row.workflow, queue))
     return attempt, lapses
 
 
 def renew(tx: Tx, workflow: str, queue: str, receipt: int, lease: int) -> None:
     """Keep a delivery for another lease. [SCH-RENEW-SILENT]"""
-    tx.execute(sql.RENEW_DELIVERY, (tx.now + lease, workflow, queue, receipt))
+    until = tx.now + lease
+    tx.execute(sql.RENEW_DELIVERY, (until, until, workflow, queue, receipt))
 
 
 def wake_at(tx: Tx, workflow: str, queue: str, receipt: int, when: int, attempt: int, lapses: int) -> None:
@@ -57,7 +59,7 @@ def wake_at(tx: Tx, workflow: str, queue: str, receipt: int, when: int, attempt:
     newer = _newer(tx, workflow, queue, receipt)
     if newer is not None:
         when = min(when, tx.now) if newer else when
-        tx.execute(sql.WAKE_AT, (when, attempt, lapses, workflow, queue))
+        tx.execute(sql.WAKE_AT, (when, when, attempt, lapses, workflow, queue))
         tx.ready = True
 
 
@@ -65,7 +67,7 @@ def done(tx: Tx, workflow: str, queue: str, receipt: int) -> None:
     """Answer. [SCH-DONE-ANSWERS] [SCH-DONE-NEWER] [SCH-DONE-STALE] [SCH-DONE-CANCELLED]"""
     newer = _newer(tx, workflow, queue, receipt)
     if newer:
-        tx.execute(sql.WAKE_AT, (tx.now, 1, 0, workflow, queue))
+        tx.execute(sql.WAKE_AT, (tx.now, tx.now, 1, 0, workflow, queue))
         tx.ready = True
     elif newer is not None:
         tx.execute(sql.DONE, (workflow, queue))

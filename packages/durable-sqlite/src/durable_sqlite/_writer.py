@@ -1,38 +1,24 @@
-"""The store's thread: it owns the connection, and commits what is waiting together. [CKP-RECORD-CONCURRENT]"""
+"""The store's thread: it works on the file, and commits what is waiting together. [CKP-RECORD-CONCURRENT]"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from enum import Enum, auto
 
 from durable_core.errors import Misconfigured
-from durable_sqlite import _processes, sql
-from durable_sqlite._file import open_file
-from durable_sqlite._job import Job, Kind, Wait, settle
-from durable_sqlite._turnstile import Turnstile
+
+from durable_sqlite import _processes, _tx
+from durable_sqlite._database import Database
+from durable_sqlite._job import Job, Kind, Refused, Wait, settle
 from durable_sqlite._tx import Tx
 from durable_sqlite._watch import POLL, FileWatch
 
 _GROUP = 256  # calls in one transaction at most
-_SUSPECT = frozenset(  # after these the connection is opened anew
-    (
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_NOMEM,
-    )
-)
-_SAME_FILE = 1.0  # seconds between two looks at whether the file is still the one that was opened
 
 
 class _Signal(Enum):
@@ -43,25 +29,21 @@ class _Signal(Enum):
 class Writer:
     """Runs jobs in one thread, on one connection that is opened with the first of them.
 
-    What is waiting when a transaction ends goes into the next one, each call atomic by itself: a call refuses before it writes,
-    and when one fails otherwise the transaction is undone and each of its calls is made again alone. Nothing is answered before
-    its commit.
+    What is waiting when a transaction ends goes into the next one, each call atomic by itself: a call refuses before it writes, and
+    when one fails otherwise the transaction is undone and each of its calls is made again alone. Nothing is answered before its
+    commit.
     """
 
-    def __init__(self, path: str, *, synchronous: str, busy_timeout: timedelta, create: bool) -> None:
-        self.path = path
-        self._synchronous, self._busy_timeout, self._create = synchronous, busy_timeout, create
+    def __init__(self, database: Database) -> None:
+        self.path = database.path
+        self._database = database
         self._box: queue.SimpleQueue[Job[object] | _Signal] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ident: int | None = None
         self._closed: str | None = None
         self._stopping = False
-        self._tx: Tx | None = None
-        self._file: tuple[int, int] | None = None
-        self._checked = 0.0
-        self._turnstile = Turnstile(path + "-turn")
-        self._watch = FileWatch(path)
+        self._watch = FileWatch(self.path)
         self._waits: list[Wait[object]] = []
         self._next_due: int | None = None
         self._look = False
@@ -73,18 +55,12 @@ class Writer:
 
     def submit(self, job: Job[object]) -> None:
         """Hand a job over; its future is set when done. Raises: `Misconfigured` when the store is closed, or busy with it."""
-        self._refuse_closed()
+        self.refuse_closed()
         if self._thread is None:
             self._start()
         elif self._ident == threading.get_ident():
             raise Misconfigured(f"an effect called the store {self.path!r} that it runs in, and would wait for itself")
         self._box.put(job)
-
-    def now(self) -> int:
-        """Read the store's clock."""
-        self._refuse_closed()
-        tx = self._tx
-        return max(time.time_ns() // 1_000, 0 if tx is None else tx.now)
 
     def nudge(self) -> None:
         """Have those that wait look again."""
@@ -103,9 +79,10 @@ class Writer:
         self._closed = "was opened before this process was forked: open it again here"
         self._starting = threading.Lock()
         self._thread = None
-        self._turnstile.close()
+        self._database.forked()
 
-    def _refuse_closed(self) -> None:
+    def refuse_closed(self) -> None:
+        """Refuse when the store is closed, with `Misconfigured`."""
         if self._closed is not None:
             raise Misconfigured(f"the store {self.path!r} {self._closed}")
 
@@ -128,7 +105,7 @@ class Writer:
                 self._fail([*batch, *self._waits], error)
                 self._waits = []
         _processes.remove(self)
-        self._drop()
+        self._database.close()
         self._reply(self._over(float("inf")))
         self._fail(self._gather(), Misconfigured(f"the store {self.path!r} is closed"))
 
@@ -160,94 +137,72 @@ class Writer:
             return 0.0
         seconds = min(POLL, min(wait.deadline for wait in self._waits) - time.monotonic())
         if self._next_due is not None:
-            seconds = min(seconds, (self._next_due - time.time_ns() // 1_000) / 1e6)
+            seconds = min(seconds, (self._next_due - _tx.clock()) / 1e6)
         return max(seconds, 0.0)
 
     def _round(self, batch: Sequence[Job[object]]) -> None:
         """Do what there is to do: reads first, then one transaction for all the writes, then those that want one of their own."""
         if self._waits:
             self._waits = [wait for wait in self._waits if not wait.abandoned]
-        jobs = [job for job in batch if not job.abandoned]
-        if not jobs and not self._waits:
-            return
         writes: list[Job[object]] = []
-        for job in jobs:
+        alone: list[Job[object]] = []
+        for job in batch:
+            if job.abandoned:
+                continue
             if job.kind is Kind.WRITE:
                 writes.append(job)
             elif job.kind is Kind.READ:
                 self._read(job)
             elif isinstance(job, Wait):
                 self._wait(job)
+            else:
+                alone.append(job)
         if self._waits:
             writes += self._due()
         if writes:
             self._group(writes, give=True)
-        self._answer(jobs)
-        for job in jobs:
-            if job.kind is Kind.ALONE:
-                self._alone(job)
-                self._reply((job,))
+        self._answer(batch)
+        for job in alone:
+            self._alone(job)
+            self._reply((job,))
 
     # ---------------------------------------------------------------------------------------------------- transactions
 
     def _read(self, job: Job[object]) -> None:
-        tx = self._opened((job,))
-        if tx is None:
-            return
         try:
-            self._same_file()
-            job.make(tx)
+            job.make(self._database.opened())
         except Exception as error:
             job.fail(error)
-            self._after(error)
+            self._database.doubt(error)
 
     def _group(self, jobs: Sequence[Job[object]], *, give: bool) -> None:
         """Make calls in one transaction; with `give`, those that wait for what they do are served in it too."""
-        tx = self._opened(jobs)
-        if tx is None:
-            return
-        failed = self._begin(tx)
-        if failed is not None:
-            for job in jobs:
-                job.fail(again(failed))
-            return
+        begun = again = False
         try:
-            for job in jobs:
-                job.make(tx)
-            if give and self._waits and (tx.ready or tx.ended):
-                for wait in self._waits:
-                    if not wait.done:
-                        wait.make(tx)
-            tx.execute(sql.COMMIT)
+            with self._database.transaction() as tx:
+                begun = True
+                for job in jobs:
+                    job.make(tx)
+                if give and self._waits and (tx.ready or tx.ended):
+                    for wait in self._waits:
+                        if not wait.done:
+                            wait.make(tx)
         except Exception as error:
-            failed = error
-            undo(tx)
-        finally:
-            self._turnstile.leave()
-        if failed is not None:
-            self._one_by_one(jobs, failed, give=give)
-        elif tx.ready or tx.ended:
-            self._look = True
-            _processes.nudge(self)
+            self._database.doubt(error)
+            if begun and (give or len(jobs) > 1):
+                again = True
+            elif len(jobs) == 1:
+                jobs[0].fail(error)
+            else:
+                for job in jobs:
+                    job.fail(another(error))
+        else:
+            self._committed(tx)
+        if again:
+            self._one_by_one(jobs)
 
-    def _begin(self, tx: Tx) -> Exception | None:
-        self._turnstile.enter()
-        try:
-            self._same_file()
-            tx.execute(sql.BEGIN)
-        except Exception as error:
-            self._turnstile.leave()
-            self._after(error)
-            return error
-        tx.ready = tx.ended = False
-        return None
-
-    def _one_by_one(self, jobs: Sequence[Job[object]], failed: Exception, *, give: bool) -> None:
+    def _one_by_one(self, jobs: Sequence[Job[object]]) -> None:
         """Make each call again alone: nothing of the transaction is left, and only one of them need be at fault."""
-        self._after(failed)
-        if len(jobs) == 1 and not give:
-            jobs[0].fail(failed)
-            return
         for job in (*jobs, *self._waits):
             job.again()
         self._look = True
@@ -256,25 +211,26 @@ class Writer:
 
     def _alone(self, job: Job[object]) -> None:
         """Make a call in a transaction of its own; whatever it raises undoes it, and is its answer."""
-        tx = self._opened((job,))
-        if tx is None:
-            return
-        failed = self._begin(tx)
-        if failed is not None:
-            job.fail(failed)
-            return
         try:
-            if job.context is None:
-                job.make(tx)
-            else:
-                job.context.run(job.make, tx)
-            tx.execute(sql.COMMIT if job.error is None else sql.ROLLBACK)
+            with self._database.transaction() as tx:
+                if job.context is None:
+                    job.make(tx)
+                else:
+                    job.context.run(job.make, tx)
+                if job.error is not None:
+                    raise Refused
+        except Refused:
+            pass
         except BaseException as error:
-            undo(tx)
             job.fail(error)
-            self._after(error)
-        finally:
-            self._turnstile.leave()
+            self._database.doubt(error)
+        else:
+            self._committed(tx)
+
+    def _committed(self, tx: Tx) -> None:
+        if tx.ready or tx.ended:
+            self._look = True
+            _processes.nudge(self)
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
@@ -287,20 +243,18 @@ class Writer:
 
     def _due(self) -> list[Wait[object]]:
         """Give those that wait and for which there may be something, if it is time to look."""
-        tx = self._opened(self._waits)
-        if tx is None:
-            return []
-        tx.tick()
-        overdue = self._next_due is not None and tx.now >= self._next_due
+        overdue = self._next_due is not None and self._database.now() >= self._next_due
         if not (self._watch.poll() or overdue or self._look):
             return []
         self._look, self._next_due = False, None
         try:
-            self._same_file()
+            tx = self._database.opened()
+            tx.tick()
             return [wait for wait in self._waits if self._look_for(wait, tx)]
         except Exception as error:
-            self._fail(self._waits, error)
-            self._after(error)
+            for wait in self._waits:
+                wait.fail(another(error))
+            self._database.doubt(error)
             return []
 
     def _look_for(self, wait: Wait[object], tx: Tx) -> bool:
@@ -313,6 +267,8 @@ class Writer:
         if self._next_due is None or at < self._next_due:
             self._next_due = at
         return False
+
+    # --------------------------------------------------------------------------------------------------------- answers
 
     def _answer(self, jobs: Sequence[Job[object]]) -> None:
         """Reply to all that are done, and to those whose wait is over."""
@@ -339,72 +295,24 @@ class Writer:
                 loops.setdefault(job.loop, []).append(job)
         for loop, answered in loops.items():
             try:
-                loop.call_soon_threadsafe(settle, answered, self._unheard)
+                loop.call_soon_threadsafe(settle, answered, self.unheard)
             except RuntimeError:  # the loop is closed, and nobody hears
                 for job in answered:
-                    if job.take_back is not None and job.error is None:
-                        self._unheard(job)
+                    self.unheard(job)
 
-    def _unheard(self, job: Job[object]) -> None:
+    def unheard(self, job: Job[object]) -> None:
         """Take back what nobody was there to hear."""
-        assert job.take_back is not None
-        self._box.put(Job(Kind.WRITE, job.take_back, (job.value,)))
+        if job.take_back is not None and job.error is None:
+            self._box.put(Job(Kind.WRITE, job.take_back, (job.value,)))
 
     def _fail(self, jobs: Sequence[Job[object]], error: BaseException) -> None:
         for job in jobs:
             if not job.done:
-                job.fail(again(error))
+                job.fail(another(error))
         self._reply(jobs)
 
-    # ------------------------------------------------------------------------------------------------------------ file
 
-    def _opened(self, jobs: Sequence[Job[object]]) -> Tx | None:
-        """Open the file where it is not open; or answer with the reason why that cannot be."""
-        if self._tx is None:
-            try:
-                connection = open_file(self.path, self._synchronous, self._busy_timeout, self._create)
-            except BaseException as error:
-                self._fail(jobs, error)
-                return None
-            self._tx = Tx(connection)
-            self._file = _identity(self.path)
-            self._turnstile.open()
-        return self._tx
-
-    def _same_file(self) -> None:
-        """Refuse to write to a file that is not there any more, once a second."""
-        now = time.monotonic()
-        if now - self._checked >= _SAME_FILE:
-            if _identity(self.path) != self._file:
-                raise sqlite3.OperationalError(f"{self.path!r} was removed or replaced while it was open: open the store again")
-            self._checked = now
-
-    def _after(self, error: BaseException) -> None:
-        """Open the file anew after an error that may be the connection's."""
-        code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode") else None
-        if code in _SUSPECT:
-            self._drop()
-
-    def _drop(self) -> None:
-        tx, self._tx = self._tx, None
-        self._turnstile.close()
-        if tx is not None:
-            try:
-                tx.connection.close()
-            except sqlite3.Error:
-                pass  # nothing more can be done with it
-
-
-def undo(tx: Tx) -> None:
-    """Roll back what is left of a transaction."""
-    try:
-        if tx.connection.in_transaction:
-            tx.execute(sql.ROLLBACK)
-    except sqlite3.Error:
-        pass  # SQLite has rolled back by itself, or will when the connection is closed
-
-
-def again(error: BaseException) -> BaseException:
+def another(error: BaseException) -> BaseException:
     """Give an error for one more caller: an exception that is raised in two places gathers the traces of both."""
     if not isinstance(error, sqlite3.Error):
         return error
@@ -414,11 +322,3 @@ def again(error: BaseException) -> BaseException:
             setattr(other, name, getattr(error, name))
     other.__cause__ = error
     return other
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

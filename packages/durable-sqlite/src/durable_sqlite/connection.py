@@ -16,6 +16,7 @@ from durable_core.contract import Description
 from durable_core.errors import Misconfigured
 from durable_core.keys import check_duration
 from durable_sqlite import _processes
+from durable_sqlite._database import Database
 from durable_sqlite._describe import describe
 from durable_sqlite._job import Job, Kind, Wait
 from durable_sqlite._tx import Tx, moment
@@ -56,7 +57,8 @@ class SqliteConnection:
             raise Misconfigured(f"synchronous is 'FULL', 'NORMAL' or 'EXTRA', and not {synchronous!r}")
         check_duration(busy_timeout, "busy_timeout")
         self.path = os.path.realpath(name)
-        self._writer = Writer(self.path, synchronous=synchronous, busy_timeout=busy_timeout, create=create)
+        self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout, create=create)
+        self._writer = Writer(self._database)
         weakref.finalize(self, self._writer.close)
 
     def __repr__(self) -> str:
@@ -93,7 +95,8 @@ class SqliteConnection:
 
     def now(self) -> datetime:
         """Give the store's clock: the machine's. [ANY-CLOCK]"""
-        return moment(self._writer.now())
+        self._writer.refuse_closed()
+        return moment(self._database.now())
 
     # ------------------------------------------------------------------------------------------ for the stores on top
 
@@ -126,7 +129,12 @@ class SqliteConnection:
     async def _done(self, job: Job[T]) -> T:
         self._writer.submit(job)
         assert job.future is not None
-        await job.future
+        try:
+            await job.future
+        except asyncio.CancelledError:
+            if not job.future.cancelled():  # it was answered, and cancelled before it ran on
+                self._writer.unheard(job)
+            raise
         return job.result()
 
 

@@ -106,23 +106,45 @@ def check(effect: SqliteEffect) -> None:
         )
 
 
+class Guard:
+    """The authorizer of a connection, which asks it about each statement that is prepared; it minds only those of effects."""
+
+    __slots__ = ("effect",)
+
+    def __init__(self) -> None:
+        self.effect = False
+
+    def __repr__(self) -> str:
+        return f"<Guard{' of an effect' if self.effect else ''}>"
+
+    def __call__(self, action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None) -> int:
+        """Say whether SQLite may prepare it."""
+        if self.effect and (action in _DENIED or (action in _WRITES and (first in _OURS or second in _OURS))):
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+class GuardedConnection(sqlite3.Connection):
+    """The store's connection. Its guard is there from the start, so that turning it on for an effect costs nothing."""
+
+    def guarded(self) -> None:
+        """Set the guard up."""
+        self.guard = Guard()
+        self.set_authorizer(self.guard)
+
+
 def apply(connection: sqlite3.Connection, effect: SqliteEffect) -> object:
     """Run the effect and give its result. Raises: what it raises, or the database error that it swallowed."""
+    assert isinstance(connection, GuardedConnection)
     cursor = EffectCursor(connection)
-    connection.set_authorizer(_authorize)
+    connection.guard.effect = True
     try:
         result = effect(cursor)
     finally:
-        connection.set_authorizer(None)
+        connection.guard.effect = False
         cursor.close()
     if cursor.failed is not None:
         raise cursor.failed
     if not connection.in_transaction:
         raise sqlite3.ProgrammingError("the effect ended the transaction that it was handed")
     return result
-
-
-def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None) -> int:
-    if action in _DENIED or (action in _WRITES and (first in _OURS or second in _OURS)):
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK

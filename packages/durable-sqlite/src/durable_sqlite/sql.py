@@ -1,10 +1,15 @@
 """Every statement of the store, named after its method, in contract order. Instants and durations are microseconds."""
 
+import os
+
 # ------------------------------------------------------------------------------------------------- opening and closing
 
-BEGIN = "BEGIN IMMEDIATE"
-COMMIT = "COMMIT"
-ROLLBACK = "ROLLBACK"
+# SQLite asks the authorizer when it prepares a statement, and `sqlite3` keeps prepared ones by their text: with this comment an
+# effect that runs COMMIT never meets the store's own. [CKP-TRANSACT-OWN]
+_OURS = f" -- {os.urandom(8).hex()}"
+BEGIN = "BEGIN IMMEDIATE" + _OURS
+COMMIT = "COMMIT" + _OURS
+ROLLBACK = "ROLLBACK" + _OURS
 JOURNAL_MODE = "PRAGMA journal_mode = WAL"
 SYNCHRONOUS = {level: f"PRAGMA synchronous = {level}" for level in ("NORMAL", "FULL", "EXTRA")}
 
@@ -35,8 +40,7 @@ CLAIM_ROW = "SELECT token, held, until, alive, seen, wanted FROM workflow_claim 
 COUNTER = "UPDATE workflow_counter SET last = last + 1 RETURNING last"
 
 SEEN = "UPDATE workflow_claim SET seen = ? WHERE workflow = ?"
-EXTEND = "UPDATE workflow_claim SET until = max(until, ?), alive = ?, seen = max(seen, ?) WHERE workflow = ?"
-RENEW = "UPDATE workflow_claim SET alive = ?, seen = max(seen, ?) WHERE workflow = ?"
+KEEP = "UPDATE workflow_claim SET until = ?, alive = ?, seen = ? WHERE workflow = ?"
 RELEASE = "UPDATE workflow_claim SET held = 0, wanted = 0 WHERE workflow = ?"
 
 HISTORY = "SELECT key, value, at FROM workflow_checkpoint WHERE workflow = ? ORDER BY seq"
@@ -47,11 +51,11 @@ DISCARD_CLAIM = "DELETE FROM workflow_claim WHERE workflow = ?"
 # ---------------------------------------------------------------------------------------------------------- Scheduler
 
 MAKE_READY = """
-INSERT INTO workflow_queue (workflow, queue, due, look, attempt, lapses, newer) VALUES (?1, ?2, ?3, ?3, 1, 0, 0)
+INSERT INTO workflow_queue (workflow, queue, due, look, attempt, lapses, newer) VALUES (?, ?, ?, ?, 1, 0, 0)
 ON CONFLICT (workflow, queue) DO UPDATE
 SET newer = receipt IS NOT NULL OR reason IS NOT NULL,
-    due = iif(receipt IS NULL AND reason IS NULL, min(due, ?3), due),
-    look = iif(receipt IS NULL AND reason IS NULL AND due > ?3, ?3, look)
+    due = iif(receipt IS NULL AND reason IS NULL, min(due, excluded.due), due),
+    look = iif(receipt IS NULL AND reason IS NULL AND due > excluded.due, excluded.due, look)
 """
 REVIVE = "DELETE FROM workflow_queue WHERE workflow = ? AND queue = ? AND reason IS NOT NULL"
 
@@ -61,20 +65,20 @@ SELECT workflow, due, attempt, lapses, receipt FROM workflow_queue
 WHERE queue = ? AND look <= ? AND reason IS NULL ORDER BY look LIMIT ?
 """
 TAKE = """
-UPDATE workflow_queue SET due = ?1, look = ?1, attempt = ?2, lapses = ?3, receipt = ?4, newer = 0
-WHERE workflow = ?5 AND queue = ?6
+UPDATE workflow_queue SET due = ?, look = ?, attempt = ?, lapses = ?, receipt = ?, newer = 0
+WHERE workflow = ? AND queue = ?
 """
 
 DELIVERY_ROW = "SELECT newer FROM workflow_queue WHERE workflow = ? AND queue = ? AND receipt = ?"
 RENEW_DELIVERY = """
-UPDATE workflow_queue SET due = max(due, ?1), look = max(look, ?1) WHERE workflow = ?2 AND queue = ?3 AND receipt = ?4
+UPDATE workflow_queue SET due = max(due, ?), look = max(look, ?) WHERE workflow = ? AND queue = ? AND receipt = ?
 """
 WAKE_AT = """
-UPDATE workflow_queue SET due = ?1, look = ?1, attempt = ?2, lapses = ?3, receipt = NULL, newer = 0
-WHERE workflow = ?4 AND queue = ?5
+UPDATE workflow_queue SET due = ?, look = ?, attempt = ?, lapses = ?, receipt = NULL, newer = 0
+WHERE workflow = ? AND queue = ?
 """
 DONE = "DELETE FROM workflow_queue WHERE workflow = ? AND queue = ?"
-BURY = "UPDATE workflow_queue SET reason = ?1, look = due, receipt = NULL WHERE workflow = ?2 AND queue = ?3 AND receipt = ?4"
+BURY = "UPDATE workflow_queue SET reason = ?, look = due, receipt = NULL WHERE workflow = ? AND queue = ? AND receipt = ?"
 BURIED = "SELECT reason FROM workflow_queue WHERE workflow = ? AND queue = ?"
 CANCEL = "DELETE FROM workflow_queue WHERE workflow = ? AND queue = ?"
 
@@ -87,8 +91,8 @@ WANTED = "UPDATE workflow_claim SET wanted = 1 WHERE workflow = ?"
 # Whoever met a claim that is released or discarded now looks again at once, in whatever queue. [DUR-BEGIN]
 UNCONTENDED = "UPDATE workflow_queue SET look = due WHERE workflow = ? AND look <> due"
 RESULT = """
-SELECT (SELECT value FROM workflow_checkpoint WHERE workflow = ?1 AND key = 'outcome:'),
-       (SELECT reason FROM workflow_queue WHERE workflow = ?1 AND queue = ?2)
+SELECT (SELECT value FROM workflow_checkpoint WHERE workflow = ? AND key = 'outcome:'),
+       (SELECT reason FROM workflow_queue WHERE workflow = ? AND queue = ?)
 """
 
 # ------------------------------------------------------------------------------------------------------------- joined
@@ -104,12 +108,12 @@ DATABASES = "PRAGMA database_list"
 
 WORKFLOWS_NEXT = """
 SELECT min(workflow) FROM (
-    SELECT min(workflow) AS workflow FROM workflow_checkpoint WHERE workflow > ?1
-    UNION ALL SELECT min(workflow) FROM workflow_claim WHERE workflow > ?1
-    UNION ALL SELECT min(workflow) FROM workflow_queue WHERE workflow > ?1
+    SELECT min(workflow) AS workflow FROM workflow_checkpoint WHERE workflow > ?
+    UNION ALL SELECT min(workflow) FROM workflow_claim WHERE workflow > ?
+    UNION ALL SELECT min(workflow) FROM workflow_queue WHERE workflow > ?
 )
 """
-WORKFLOWS_FIRST = WORKFLOWS_NEXT.replace("> ?1", ">= ?1")
+WORKFLOWS_FIRST = WORKFLOWS_NEXT.replace("> ?", ">= ?")
 WORKFLOWS_RECORDS = """
 SELECT count(*), min(at), max(at), max(key = 'outcome:') FROM workflow_checkpoint WHERE workflow = ?
 """
@@ -119,7 +123,7 @@ SELECT due, attempt, receipt, reason FROM workflow_queue WHERE workflow = ? ORDE
 
 SWEEP = """
 SELECT at, workflow FROM workflow_checkpoint AS outcome
-WHERE key = 'outcome:' AND (at, workflow) > (?1, ?2) AND at < ?3
-ORDER BY at, workflow LIMIT ?4
+WHERE key = 'outcome:' AND (at, workflow) > (?, ?) AND at < ?
+ORDER BY at, workflow LIMIT ?
 """
-SWEEP_BUSY = "SELECT 1 FROM workflow_queue WHERE workflow = ?1"
+SWEEP_BUSY = "SELECT 1 FROM workflow_queue WHERE workflow = ?"
