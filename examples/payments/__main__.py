@@ -24,7 +24,10 @@ def main(arguments: list[str]) -> int:
         store = options.store or f"sqlite:///{Path(room, 'shop.db')}"
         batch = Batch(store, Path(room, "gateway.db"), options.orders, options.seed)
         print(f"{batch.orders} orders, {WORKERS} workers, seed {batch.seed}, {store}", flush=True)
-        return 0 if reported(asyncio.run(ran(batch, shown(batch)))) else 1
+        try:
+            return 0 if reported(asyncio.run(ran(batch, shown(batch)))) else 1
+        except KeyboardInterrupt:
+            return 130
 
 
 if __name__ == "__main__":

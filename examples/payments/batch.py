@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 import durable_core
-from durable_core import Durable, Failed, Finished, list_of, result, start
+from durable_core import Durable, Failed, Finished, list_of, nothing, result, start
 from examples.payments.bank import Bank
 from examples.payments.books import Books
 from examples.payments.fleet import Fleet, fleet, line_of, program
@@ -23,7 +23,7 @@ from examples.payments.stock import as_count
 
 WORKERS: Final = 3
 KILLS: Final = 20
-DEADLINE: Final = 45.0
+DEADLINE: Final = 35.0
 CLOSED: Final = timedelta(seconds=10)
 
 
@@ -64,7 +64,7 @@ async def ran(batch: Batch, progress: Callable[[dict[str, str], Fleet], object])
         port = await line_of(gateway)
         async with fleet(WORKERS, "--store", batch.store, "--gateway", port) as workers:
             await opened(durable, Bank(int(port)), batch.name, plans)
-            outcomes = await shipped(durable, batch, plans, workers, progress)
+            outcomes = await settled(durable, batch, plans, workers, progress)
             books = await closed(durable, batch, plans, outcomes)
     ledger = Ledger(batch.ledger)
     passes, seconds = workers.events["PassBegan"], time.monotonic() - began
@@ -79,10 +79,11 @@ async def opened(durable: Durable, bank: Bank, name: str, plans: list[Plan]) -> 
     await start(durable, workflow, levels(plans))
     for plan in plans:
         await bank.top_up(plan.order.card, plan.funds)
-    await result(durable, workflow, lambda _: None, wait=CLOSED)
+    if not isinstance(await result(durable, workflow, nothing, wait=CLOSED), Finished):
+        raise SystemExit("the warehouse did not open")
 
 
-async def shipped(
+async def settled(
     durable: Durable, batch: Batch, plans: list[Plan], workers: Fleet, progress: Callable[[dict[str, str], Fleet], object]
 ) -> dict[str, str]:
     """Submit the orders and wait until all have an outcome, or until the deadline; meanwhile approve some and kill workers."""
@@ -121,10 +122,11 @@ async def closed(durable: Durable, batch: Batch, plans: list[Plan], outcomes: di
     for inbox in inboxes:
         await durable.deliver(inbox, CLOSING, once=CLOSING)
     await start(durable, f"stocktake/{batch.name}")
-    letters = [await result(durable, inbox, list_of(str), wait=CLOSED) for inbox in inboxes]
+    async with asyncio.TaskGroup() as group:
+        reading = [group.create_task(result(durable, inbox, list_of(str), wait=CLOSED)) for inbox in inboxes]
     count = await result(durable, f"stocktake/{batch.name}", as_count, wait=CLOSED)
     if not isinstance(count, Finished):
         raise SystemExit(f"the stocktake did not end: {count}")
-    read = [letter for found in letters if isinstance(found, Finished) for letter in found.value]
+    letters = [letter for read in reading if isinstance(found := read.result(), Finished) for letter in found.value]
     ledger = Ledger(batch.ledger)
-    return Books(plans, outcomes, levels(plans), count.value, ledger.charges(), ledger.cards(), read)
+    return Books(plans, outcomes, levels(plans), count.value, ledger.charges(), ledger.cards(), letters)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import threading
+import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
+from signal import SIGTERM
 from typing import Final
 
 KILLED: Final = -9
@@ -31,6 +35,18 @@ async def program(module: str, *arguments: str) -> AsyncGenerator[Process, None]
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def end_with_parent() -> None:
+    """Have this process asked to end when the one that started it is gone."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 async def line_of(process: Process) -> str:

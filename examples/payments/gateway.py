@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 
+from examples.payments.fleet import end_with_parent
 from examples.payments.ledger import Ledger
 
 
@@ -85,4 +86,5 @@ async def main(ledger: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -47,10 +47,12 @@ class Shop(Generic[E]):
     async def payment(self, run: Run[E]) -> Outcome:
         """Take an order to its end: shipped, or everything undone."""
         order = await run.input(as_order)
+        # The warehouse is in the workflows' own database: the goods move in the commit that records the step.
         await run.transact("reserved", self.stock.moved(order, "free", "reserved"), nothing)
         try:
             receipt = await self._charged(run, order)
         except StepFailed:
+            # A record says so: whoever goes on after a crash comes here again, whatever is on the card by then.
             return await self._undone(run, order, "declined")
         decision = await run.awaiting("decision", as_decision, timeout=APPROVAL, default="expired")
         if decision != "approved":

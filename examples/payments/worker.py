@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 
 from durable_core import Durable
 from durable_core.observer import Event
-from durable_core.worker import Worker
+from durable_core.worker import Retry, Worker
 from examples.payments.bank import Bank
+from examples.payments.fleet import end_with_parent
 from examples.payments.shop import Shop
 from examples.payments.stock import SqliteStock, Stock
 
@@ -23,6 +24,9 @@ E = TypeVar("E")
 
 LEASE: Final = timedelta(seconds=1.5)
 """How soon a killed worker's workflows are taken up by another one. In earnest it is a minute."""
+
+RETRY: Final = Retry(first=timedelta(seconds=0.2), most=timedelta(seconds=1))
+"""How soon a workflow comes back when the gateway has let it down."""
 
 
 def say(event: Event) -> None:
@@ -32,7 +36,7 @@ def say(event: Event) -> None:
 
 async def serve(durable: Durable[E], stock: Stock[E], bank: Bank, observer: Callable[[Event], object]) -> None:
     """Work until asked to end."""
-    worker = Worker(durable, observer=observer)
+    worker = Worker(durable, retry=RETRY, observer=observer)
     await worker.run(Shop(stock, bank, durable).bodies(), signals=(SIGTERM, SIGINT))
 
 
@@ -54,6 +58,7 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--gateway", required=True, type=int)
     options = parser.parse_args()
+    end_with_parent()
     asyncio.run(serve_at(options.store, Bank(options.gateway)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import durable_core
-from durable_core import Durable, Finished, list_of, result, start
+from durable_core import Durable, Finished, list_of, nothing, result, start
 from examples.payments.bank import Bank
 from examples.payments.fleet import KILLED, line_of, program
 from examples.payments.ledger import Ledger
@@ -23,7 +23,7 @@ async def dies(durable: Durable, store: str, port: str, key: str) -> None:
     """Submit the order, approved beforehand, to a worker that is killed once the key is recorded."""
     async with program("examples.tests.dying_worker", store, port, key) as worker:
         await start(durable, "opening/b", {"banjo": 10})
-        await result(durable, "opening/b", lambda _: None, wait=PATIENCE)
+        await result(durable, "opening/b", nothing, wait=PATIENCE)
         await durable.arrive(ORDER.id, "decision", "approved")
         await start(durable, ORDER.id, ORDER.stored())
         async with asyncio.timeout(PATIENCE.total_seconds()):
