@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Running(Generic[E]):
         self._tasks: dict[asyncio.Task[object], str] = {}
         self._failures: list[tuple[str, BaseException]] = []
         self._stopping = False
+        self._give_up_at = math.inf
 
     def __repr__(self) -> str:
         return f"<run of {self._workflow!r}: {len(self._tasks)} nodes at work, {len(self._values)} values>"
@@ -91,7 +93,7 @@ class Running(Generic[E]):
         return self._roundtrip(name, value)
 
     def _start(self) -> bool:
-        """Start what is ready, as far as the limit allows, and say whether anything is at work."""
+        """Start what is ready, as far as the limit allows, and say whether to go on."""
         while not self._failures and len(self._tasks) < self._limit:
             if not self._ready:
                 self._ready.extend(self._sorter.get_ready())
@@ -102,7 +104,7 @@ class Running(Generic[E]):
                 self._sorter.done(name)
             else:
                 self._tasks[asyncio.create_task(self._run(name))] = name
-        return bool(self._tasks)
+        return bool(self._tasks) and not self._failures
 
     async def _run(self, name: str) -> object:
         work = Work(
@@ -114,7 +116,7 @@ class Running(Generic[E]):
             failures=(),
             at_most_once=False,
             timeout=None,
-            window_left=lambda: _KEPT_FOR,
+            window_left=lambda: self._give_up_at - asyncio.get_running_loop().time(),
         )
         return await work.done()
 
@@ -140,7 +142,9 @@ class Running(Generic[E]):
             name = self._tasks.pop(task)
             if task.cancelled():
                 if not self._stopping:
-                    self._fail(name, DurableError(f"node {name!r} of workflow {self._workflow!r} cancelled itself"))
+                    self._fail(
+                        name, DurableError(f"node {name!r} of workflow {self._workflow!r} was cancelled, and not by this library")
+                    )
             elif (error := task.exception()) is not None:
                 self._fail(name, error)
             else:
@@ -154,7 +158,9 @@ class Running(Generic[E]):
 
     async def _stop(self) -> None:
         """Cancel what is at work and wait for it, however often this is itself cancelled."""
-        self._stopping = True
+        if not self._stopping:
+            self._stopping = True
+            self._give_up_at = asyncio.get_running_loop().time() + _KEPT_FOR
         cancelled: asyncio.CancelledError | None = None
         while self._tasks:
             for task in self._tasks:

@@ -37,7 +37,8 @@ def difference(before: object, after: object) -> str | None:
             return f"{_where(path)} is {shortened(one, 80)} and comes back as {shortened(other, 80)}"
         if type(one) is not str:
             met.add((id(one), id(other)))
-            pending.extend(((path, name), part, twin) for name, part, twin in _parts(one, other))
+            parts = [((path, name), part, twin) for name, part, twin in _parts(one, other)]
+            pending.extend(reversed(parts))
     return None
 
 
@@ -63,11 +64,19 @@ def _parts(one: object, other: object) -> Iterator[tuple[object, object, object]
         for index, (part, twin) in enumerate(zip_longest(one, other, fillvalue=_NOTHING)):
             yield index, part, twin
     elif _is_mapping(one) and _is_mapping(other):
-        yield from _paired(one, other)
+        keys = {key: key for key in other}
         for name, part in one.items():
+            if name in keys:
+                yield name, name, keys.pop(name)  # equal keys may be of different types
             yield name, part, other.get(name, _NOTHING)
+        for name in keys:
+            yield name, _NOTHING, other[name]
     elif _is_set(one) and _is_set(other):
-        yield from _paired(one, other)
+        members = {member: member for member in other}
+        for member in one:
+            yield member, member, members.pop(member, _NOTHING)
+        for member in members:
+            yield member, _NOTHING, member
     elif dataclasses.is_dataclass(one) and not isinstance(one, type):
         for field in dataclasses.fields(one):
             yield field.name, getattr(one, field.name, _NOTHING), getattr(other, field.name, _NOTHING)
@@ -75,17 +84,6 @@ def _parts(one: object, other: object) -> Iterator[tuple[object, object, object]
     state, twin_state = _state(one), _state(other)
     if state and twin_state is not None:
         yield "__dict__", state, twin_state
-
-
-def _paired(
-    ours: Set[object] | Mapping[object, object], theirs: Set[object] | Mapping[object, object]
-) -> Iterator[tuple[object, object, object]]:
-    """Pair the members of two sets, or the keys of two mappings: equal ones may be of different types."""
-    twins = {member: member for member in theirs}
-    for member in ours:
-        yield member, member, twins.pop(member, _NOTHING)
-    for member in twins:
-        yield member, _NOTHING, member
 
 
 def _state(value: object) -> dict[str, object] | None:
