@@ -5,7 +5,6 @@ python examples/inbox.py [URL]
 
 import asyncio
 import sys
-from itertools import count
 from uuid import uuid4
 
 import durable_core
@@ -19,14 +18,14 @@ async def write_down(text: str) -> None:
 
 async def room(run: Run) -> int:
     """Write down what is said until somebody says goodbye."""
-    last, heard = None, 0
-    for turn in count():
-        for entry in await run.receive(f"read {turn}", str, after=last):  # waits for one at least
+    last: str | None = None
+    heard = 0
+    while True:
+        for entry in await run.receive(f"read after {last}", str, after=last):  # waits for one at least
             await run.step(f"written {entry.key}", write_down, nothing, entry.value)
             last, heard = entry.key, heard + 1
             if entry.value == "goodbye":
                 return heard
-    raise AssertionError("count() has no end")
 
 
 async def main(url: str = "sqlite:///examples.db") -> None:

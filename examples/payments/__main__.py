@@ -11,6 +11,7 @@ from pathlib import Path
 
 from examples.payments.batch import WORKERS, Batch, ran
 from examples.payments.report import reported, shown
+from examples.payments.stock import SCHEMES
 
 
 def main(arguments: list[str]) -> int:
@@ -20,6 +21,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--orders", type=int, default=60, help="how many orders (60)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="decides the orders and the gateway's moods")
     options = parser.parse_args(arguments)
+    if options.store and options.store.partition(":")[0] not in SCHEMES:
+        parser.error(f"there is a stock for {', '.join(SCHEMES)} so far, and none for {options.store}")
     with tempfile.TemporaryDirectory(prefix="payments-") as room:
         store = options.store or f"sqlite:///{Path(room, 'shop.db')}"
         batch = Batch(store, Path(room, "gateway.db"), options.orders, options.seed)

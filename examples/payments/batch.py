@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -49,7 +50,6 @@ class Done:
     books: Books
     kills: int
     passes: int
-    repeats: int
     seconds: float
 
 
@@ -66,9 +66,7 @@ async def ran(batch: Batch, progress: Callable[[dict[str, str], Fleet], object])
             await opened(durable, Bank(int(port)), batch.name, plans)
             outcomes = await settled(durable, batch, plans, workers, progress)
             books = await closed(durable, batch, plans, outcomes)
-    ledger = Ledger(batch.ledger)
-    passes, seconds = workers.events["PassBegan"], time.monotonic() - began
-    return Done(books, workers.kills, passes, ledger.repeats(), seconds)
+    return Done(books, workers.kills, workers.events["PassBegan"], time.monotonic() - began)
 
 
 async def opened(durable: Durable, bank: Bank, name: str, plans: list[Plan]) -> None:
@@ -128,5 +126,5 @@ async def closed(durable: Durable, batch: Batch, plans: list[Plan], outcomes: di
     if not isinstance(count, Finished):
         raise SystemExit(f"the stocktake did not end: {count}")
     letters = [letter for read in reading if isinstance(found := read.result(), Finished) for letter in found.value]
-    ledger = Ledger(batch.ledger)
-    return Books(plans, outcomes, levels(plans), count.value, ledger.charges(), ledger.cards(), letters)
+    with closing(Ledger(batch.ledger)) as ledger:
+        return Books(plans, outcomes, levels(plans), count.value, ledger.statement(), letters)

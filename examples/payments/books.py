@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from examples.payments.ledger import Charge
+from examples.payments.ledger import Statement
 from examples.payments.orders import Plan
 from examples.payments.stock import Count
 
@@ -28,8 +28,7 @@ class Books:
     outcomes: Mapping[str, str]
     levels: Mapping[str, int]
     count: Count
-    charges: Sequence[Charge]
-    cards: Mapping[str, int]
+    ledger: Statement
     letters: Sequence[str]
 
 
@@ -48,13 +47,13 @@ def moved(books: Books) -> Iterator[str]:
 
 
 def charged(books: Books) -> Iterator[str]:
-    times = Counter(charge.reference for charge in books.charges)
+    times = Counter(charge.reference for charge in books.ledger.charges)
     yield from (f"{order}: charged {count} times" for order, count in times.items() if count > 1)
 
 
 def settled(books: Books) -> Iterator[str]:
     for order, outcome in books.outcomes.items():
-        refunds = [charge.refunds for charge in books.charges if charge.reference == order]
+        refunds = [charge.refunds for charge in books.ledger.charges if charge.reference == order]
         if refunds != TAKEN.get(outcome):
             yield f"{order}: {outcome}, with {len(refunds)} charges and {sum(refunds)} refunds"
 
@@ -73,8 +72,8 @@ def shelved(books: Books) -> Iterator[str]:
 def paid(books: Books) -> Iterator[str]:
     for plan in books.plans:
         kept = plan.order.cents if books.outcomes.get(plan.order.id) == "shipped" else 0
-        if books.cards.get(plan.order.card) != plan.funds - kept:
-            yield f"{plan.order.card}: {books.cards.get(plan.order.card)} cents are left of {plan.funds}"
+        if books.ledger.cards.get(plan.order.card) != plan.funds - kept:
+            yield f"{plan.order.card}: {books.ledger.cards.get(plan.order.card)} cents are left of {plan.funds}"
 
 
 def told(books: Books) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,15 @@ class Charge:
     reference: str
     cents: int
     refunds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Every charge, what is on each card, and how many requests repeated a key that had been honoured."""
+
+    charges: Sequence[Charge]
+    cards: Mapping[str, int]
+    repeats: int
 
 
 class Ledger:
@@ -60,19 +69,13 @@ class Ledger:
             connection.execute(money, (receipt,))
             return str(connection.execute("INSERT INTO refund (key, charge) VALUES (?, ?)", (key, receipt)).lastrowid)
 
-    def charges(self) -> list[Charge]:
-        """Give every charge."""
+    def statement(self) -> Statement:
+        """Give all that is written here."""
         counted = "(SELECT count(*) FROM refund WHERE refund.charge = charge.receipt)"
-        return [Charge(*row) for row in self._connection.execute(f"SELECT reference, cents, {counted} FROM charge")]
-
-    def cards(self) -> Mapping[str, int]:
-        """Give what is on each card."""
-        return dict(self._connection.execute("SELECT name, cents FROM card"))
-
-    def repeats(self) -> int:
-        """Give how many requests repeated a key that had been honoured."""
-        (count,) = self._connection.execute("SELECT count(*) FROM repeat").fetchone()
-        return int(count)
+        charges = [Charge(*row) for row in self._connection.execute(f"SELECT reference, cents, {counted} FROM charge")]
+        cards = dict(self._connection.execute("SELECT name, cents FROM card"))
+        (repeats,) = self._connection.execute("SELECT count(*) FROM repeat").fetchone()
+        return Statement(charges, cards, repeats)
 
     def close(self) -> None:
         """Close the file."""

@@ -36,12 +36,12 @@ def reported(done: Done) -> bool:
         print(f"{outcome:<10.10} {count:>6}   {AFTERMATH.get(outcome, outcome)}")
     orders = len(done.books.plans)
     print(f"\n{done.kills} workers were killed; {done.passes} passes ended {orders} orders in {done.seconds:.0f} seconds.")
-    print(f"The gateway was asked {done.repeats} times for what it had done already, and did it once.\n")
+    print(f"The gateway was asked {done.books.ledger.repeats} times for what it had done already, and did it once.\n")
     found = faults(done.books)
     for promise, wrong in found.items():
         print(f"  {'NOT TRUE' if wrong else 'ok':<8} {promise}")
         for what in wrong[:10]:
             print(f"{'':11}{what}")
     balanced = not any(found.values())
-    print("The books balance." if balanced else "THE BOOKS DO NOT BALANCE.")
+    print("\nThe books balance." if balanced else "\nTHE BOOKS DO NOT BALANCE.")
     return balanced

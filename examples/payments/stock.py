@@ -8,12 +8,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from durable_core import dict_of, list_of
 from examples.payments.orders import Order
 
 E_co = TypeVar("E_co", covariant=True)
+SCHEMES: Final = ("sqlite",)
+"""The stores for which there is a stock."""
+
 Place: TypeAlias = Literal["free", "reserved", "shipped"]
 
 

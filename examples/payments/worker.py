@@ -49,7 +49,7 @@ async def serve_at(store: str, bank: Bank, observer: Callable[[Event], object] =
             async with durable_sqlite.open(store, lease=LEASE) as sqlite:
                 await serve(sqlite, SqliteStock(), bank, observer)
         case scheme:
-            raise SystemExit(f"the warehouse is not written for {scheme}:// yet")
+            raise SystemExit(f"there is no stock for {scheme}://")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The payments' saga, with a worker that is killed inside the compensation."""
 
 import asyncio
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import durable_core
 from durable_core import Durable, Finished, list_of, nothing, result, start
 from examples.payments.bank import Bank
 from examples.payments.fleet import KILLED, line_of, program
-from examples.payments.ledger import Ledger
+from examples.payments.ledger import Ledger, Statement
 from examples.payments.orders import Order
 from examples.payments.shop import CLOSING
 from examples.payments.stock import Count, as_count
@@ -52,6 +53,5 @@ async def test_a_worker_killed_inside_the_compensation_changes_no_mind(store: st
     shelves = {"banjo": {"free": 10, "reserved": 0, "shipped": 0}}
     assert counted == Finished(Count(shelves, {ORDER.id: ["free to reserved", "reserved to free"]}))
     assert letters == Finished([f"{ORDER.id} declined"])
-    ledger = Ledger(tmp_path / "gateway.db")
-    assert (ledger.charges(), ledger.cards()) == ([], {"card": 998})
-    ledger.close()
+    with closing(Ledger(tmp_path / "gateway.db")) as ledger:
+        assert ledger.statement() == Statement([], {"card": 998}, repeats=0)

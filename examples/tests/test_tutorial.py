@@ -3,16 +3,18 @@
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 TEXT = (Path(__file__).parents[2] / "docs/tutorial/first-workflow.md").read_text()
 PROGRAM = "\n\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
-SHOWN = [shown for shown in re.findall(r"^```console\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE) if "python tea.py" in shown]
+SHOWN = re.findall(r"^```console\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_the_tutorial_runs_once_and_then_knows_the_outcome(tea: list[str]) -> No
 
 
 def test_the_tutorial_goes_on_after_kill_9(tea: list[str]) -> None:
-    """The next two: killed while it steeps, and taken up again."""
+    """The next two, killed while it steeps and taken up again; and the records in the end."""
     killed = subprocess.Popen(tea, stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None
     before = killed.stdout.readline() + killed.stdout.readline()
@@ -49,3 +51,6 @@ def test_the_tutorial_goes_on_after_kill_9(tea: list[str]) -> None:
     assert (killed.wait(), killed.stdout.read()) == (-signal.SIGKILL, "")
     killed.stdout.close()
     assert [before, run(tea)] == [said(SHOWN[2]), said(SHOWN[3])]
+    with closing(sqlite3.connect("tea.db")) as file:
+        (query,) = re.findall(r'"(.*)"', SHOWN[4].splitlines()[0])
+        assert "".join(f"{key}|{value}\n" for key, value in file.execute(query)) == said(SHOWN[4])
