@@ -73,7 +73,7 @@ def _plan(batch: str, number: int, chance: Random) -> Plan:
     order = Order(f"payment/{batch}-{number:03}", batch, chance.choice(CUSTOMERS), sku, quantity, cents, f"card-{number:03}")
     answers: tuple[Answer | None, ...] = ("approved", "rejected", None)
     (answer,) = chance.choices(answers, weights=(8, 1, 1))
-    return Plan(order, cents if chance.random() < 0.85 else cents - 1, answer, chance.uniform(0, 4))
+    return Plan(order, 3 * cents if chance.random() < 0.85 else cents - 1, answer, chance.uniform(0, 4))
 
 
 def levels(plans: list[Plan]) -> dict[str, int]:
