@@ -138,13 +138,13 @@ async def test_a_cancelled_load_leaves_the_next_one_alone(durable: SqliteDurable
 
 
 async def test_step_ten_thousand_costs_what_the_first_cost(durable: SqliteDurable, statements: list[str]) -> None:
-    """Case 126: the statements of steps 9 001 to 10 000 are those of 1 to 1 000, and ten thousand records are one load."""
+    """Case 126: the statements of the steps after 9 000 are those of the first ones, and ten thousand records are one load."""
     checkpointer = durable.checkpointer
     holder = await claimed(checkpointer, "w")
 
     async def steps(begin: int) -> list[str]:
         del statements[:]
-        for number in range(begin, begin + 1_000):
+        for number in range(begin, begin + 250):
             await checkpointer.record(holder, f"s{number}", "x" * 200)
         return [statement.split("(")[0] for statement in statements]
 
@@ -152,10 +152,10 @@ async def test_step_ten_thousand_costs_what_the_first_cost(durable: SqliteDurabl
     with sqlite3.connect(checkpointer.connection.path) as connection:
         connection.executemany(
             "INSERT INTO workflow_checkpoint (workflow, key, value, at) VALUES ('w', ?, '1', 0)",
-            [(f"s{number}",) for number in range(1_000, 9_000)],
+            [(f"s{number}",) for number in range(250, 9_750)],
         )
     connection.close()
-    assert len(await steps(9_000)) == len(first) == 4_000
+    assert len(await steps(9_750)) == len(first) == 1_000
     del statements[:]
     assert len(await checkpointer.load("w")) == 10_000
     assert len(statements) == 1
