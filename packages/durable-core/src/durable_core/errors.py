@@ -34,6 +34,10 @@ class Interruption(BaseException):
 class Fenced(Interruption):
     """The pass no longer holds the workflow: its token was superseded, or its claim is gone."""
 
+    workflow: str
+    token: int
+    key: str | None
+
     def __init__(self, workflow: str, token: int, key: str | None = None) -> None:
         super().__init__(workflow, token, key)
         self.workflow, self.token, self.key = workflow, token, key
@@ -46,6 +50,9 @@ class Fenced(Interruption):
 class Contended(Interruption):
     """Another pass recorded a node of this graph: it is advancing the workflow."""
 
+    workflow: str
+    key: str
+
     def __init__(self, workflow: str, key: str) -> None:
         super().__init__(workflow, key)
         self.workflow, self.key = workflow, key
@@ -56,6 +63,9 @@ class Contended(Interruption):
 
 class Suspended(Interruption):
     """The pass waits for something that is not there yet."""
+
+    workflow: str
+    key: str
 
     def __init__(self, workflow: str, key: str) -> None:
         super().__init__(workflow, key)
@@ -76,9 +86,11 @@ class AwaitingMessage(Suspended):
 class AwaitingTime(Suspended):
     """The pass waits for a deadline."""
 
+    due: datetime
+
     def __init__(self, workflow: str, key: str, due: datetime) -> None:
         super().__init__(workflow, key)
-        self.args = (workflow, key, due)
+        BaseException.__init__(self, workflow, key, due)  # what pickle and copy make it from
         self.due = due
 
     def __str__(self) -> str:
@@ -92,6 +104,10 @@ class DurableError(Exception):
 class Swallowed(DurableError):
     """The body returned although its pass was suspended or had lost the workflow. [RUN-SUSPEND-NOTED]"""
 
+    workflow: str
+    keys: tuple[str, ...]
+    hidden: str
+
     def __init__(self, workflow: str, keys: Sequence[str], hidden: str) -> None:
         super().__init__(workflow, tuple(keys), hidden)
         self.workflow, self.keys, self.hidden = workflow, tuple(keys), hidden
@@ -104,6 +120,9 @@ class Swallowed(DurableError):
 class DuplicateStep(DurableError):
     """One name was used twice in a pass. [RUN-STEP-NAME]"""
 
+    workflow: str
+    key: str
+
     def __init__(self, workflow: str, key: str) -> None:
         super().__init__(workflow, key)
         self.workflow, self.key = workflow, key
@@ -114,6 +133,9 @@ class DuplicateStep(DurableError):
 
 class ReservedKey(DurableError, ValueError):
     """The key belongs to the library. [CKP-KEY-RESERVED]"""
+
+    workflow: str
+    key: str
 
     def __init__(self, workflow: str, key: str) -> None:
         super().__init__(workflow, key)
@@ -126,6 +148,10 @@ class ReservedKey(DurableError, ValueError):
 
 class NotEncodable(DurableError):
     """The codec cannot carry a value; nothing was written. [CDC-REFUSE] [CKP-RECORD-REFUSED]"""
+
+    reason: str
+    workflow: str | None
+    key: str | None
 
     def __init__(self, reason: str, workflow: str | None = None, key: str | None = None) -> None:
         super().__init__(reason, workflow, key)
@@ -143,6 +169,12 @@ class NotParsed(DurableError):
     `fresh` says whether this pass wrote it; `stored` is a short rendering of it.
     """
 
+    workflow: str
+    key: str
+    stored: str
+    reason: str
+    fresh: bool
+
     def __init__(self, workflow: str, key: str, stored: str, reason: str, fresh: bool = False) -> None:
         super().__init__(workflow, key, stored, reason, fresh)
         self.workflow, self.key, self.stored, self.reason, self.fresh = workflow, key, stored, reason, fresh
@@ -156,6 +188,11 @@ class NotParsed(DurableError):
 class StepFailed(DurableError):
     """A step ended in one of its declared `failures`, on this pass or an earlier one. [RUN-STEP-FAILURES]"""
 
+    workflow: str
+    key: str
+    kind: str
+    message: str
+
     def __init__(self, workflow: str, key: str, kind: str, message: str) -> None:
         super().__init__(workflow, key, kind, message)
         self.workflow, self.key, self.kind, self.message = workflow, key, kind, message
@@ -166,6 +203,9 @@ class StepFailed(DurableError):
 
 class OutcomeUnknown(DurableError):
     """An `at_most_once` step began and left neither value nor failure. [RUN-STEP-MAYBE]"""
+
+    workflow: str
+    key: str
 
     def __init__(self, workflow: str, key: str) -> None:
         super().__init__(workflow, key)
@@ -179,6 +219,10 @@ class OutcomeUnknown(DurableError):
 class EffectTorn(DurableError):
     """An effect failed after it had written, on a store that does not undo. [CKP-TRANSACT-TORN]"""
 
+    workflow: str
+    key: str
+    reason: str
+
     def __init__(self, workflow: str, key: str, reason: str) -> None:
         super().__init__(workflow, key, reason)
         self.workflow, self.key, self.reason = workflow, key, reason
@@ -190,6 +234,8 @@ class EffectTorn(DurableError):
 
 class GiveUp(DurableError):
     """Raised by a body that wants to be buried at once, with this reason. [RUN-WORK-RETRY]"""
+
+    reason: str
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
