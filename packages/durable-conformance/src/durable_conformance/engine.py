@@ -18,7 +18,7 @@ from durable_core._clock import ManualClock
 
 from durable_conformance.bench import Bench
 from durable_conformance.case import Body, Case
-from durable_conformance.expect import Broken, NotApplicable, NotShown
+from durable_conformance.expect import Broken, NotApplicable, NotShown, good_time
 from durable_conformance.harness import Harness, Opening
 
 Verdict: TypeAlias = Literal["held", "broken", "error", "gap", "closed", "not covered", "not applicable"]
@@ -106,6 +106,7 @@ class Session:
         return Opening(folder, unique, address, f"q{unique}", lease, clock=ManualClock() if manual else None)
 
     async def _shown(self, name: str, body: Body, at: Opening) -> tuple[Verdict, str, str]:
+        good_time.set(self.harness.patience / 6)
         try:
             async with asyncio.timeout(self.harness.patience.total_seconds()) as limit, AsyncExitStack() as exits:
                 bench = Bench(self.harness, at, f"{self.seed}/{name}", exits, long=self.long)

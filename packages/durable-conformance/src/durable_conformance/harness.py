@@ -148,7 +148,7 @@ class Harness(Generic[E]):
     """A liveness window that the store can tell from nothing on a busy machine; for stores without a clock to move."""
 
     patience: ClassVar[timedelta] = timedelta(seconds=30)
-    """How long a case may take before it counts as stuck."""
+    """How long a case may take before it counts as stuck; a call that has nothing to wait for may take a sixth of it."""
 
     def start(self) -> str:
         """Start what the store needs, once a run, and give an address that every `Opening` carries."""

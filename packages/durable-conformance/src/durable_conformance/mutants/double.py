@@ -406,6 +406,10 @@ class DoubleDurable(Half):
         super().__init__(scheduler.link, scheduler.queue, scheduler.lease, checkpointer.codec, scheduler.machine)
         self._checkpointer, self._scheduler = checkpointer, scheduler
 
+    def description(self) -> Description:
+        """Say what the halves say, which are one datastore."""
+        return self._checkpointer.description()
+
     @property
     def checkpointer(self) -> DoubleCheckpointer:
         return self._checkpointer

@@ -175,6 +175,7 @@ class DoubleHarness(Harness[Effect]):
 
     name = "double"
     offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "wire", "joined", "meter", "restart", "loss", "halves", "retention"})
+    patience = timedelta(seconds=6)
     checkpointer: type[DoubleCheckpointer] = DoubleCheckpointer
     scheduler: type[DoubleScheduler] = DoubleScheduler
     durable: type[DoubleDurable] = DoubleDurable

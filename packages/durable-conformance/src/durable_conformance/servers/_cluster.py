@@ -46,6 +46,11 @@ class Cluster:
         first = self.masters[0]
         return Address(self.kind, self.url, first.version, first.origin)
 
+    def remove(self) -> None:
+        """Ends every node for good and removes its data."""
+        for node in self.nodes:
+            node.remove()
+
     def owner(self, key: str | bytes) -> RedisServer:
         """The node that has the key's slot now, by the word of the first node that answers.
 
@@ -95,11 +100,11 @@ def redis_cluster(
     """
     asked = {"cluster-node-timeout": str(node_timeout_ms), **(config or {})}
     program = find_redis(flavour)
-    with ExitStack() as stack:
-        cluster = start_cluster(own_keeper(), program, masters=masters, replicas=replicas, config=asked)
-        for node in cluster.nodes:
-            stack.enter_context(node)
+    cluster = start_cluster(own_keeper(), program, masters=masters, replicas=replicas, config=asked)
+    try:
         yield cluster
+    finally:
+        cluster.remove()
 
 
 def start_cluster(keeper: Keeper, program: Program, *, masters: int, replicas: int, config: Mapping[str, str]) -> Cluster:

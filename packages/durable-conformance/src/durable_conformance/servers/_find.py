@@ -151,7 +151,7 @@ def find(kind: Kind, environ: Mapping[str, str] = os.environ) -> Program:
     image = _image(kind, environ)
     if isinstance(image, Image):
         return image
-    raise NoServer(kind, (*tried, image))
+    raise NoServer(kind, (*tried, f"{image} (DURABLE_TEST_SERVERS leaves nothing else)" if asked else image))
 
 
 def may_be_missing(kind: str, environ: Mapping[str, str] = os.environ) -> bool:

@@ -49,12 +49,12 @@ class PgWire:
         self._password = unquote(parts.password or "")
         host, query = parts.hostname or "127.0.0.1", parse_qs(parts.query)
         self._socket = socket.create_connection((host, parts.port or 5432), seconds)
+        self._input = self._socket.makefile("rb")
         try:
             self._encrypt(host, query.get("sslmode", ["prefer"])[0], query.get("sslrootcert", [None])[0])
-            self._input = self._socket.makefile("rb")
             self._log_in(unquote(parts.path.strip("/")) or self._user)
         except BaseException:
-            self._socket.close()
+            self._close()
             raise
 
     def __enter__(self) -> PgWire:
@@ -71,6 +71,9 @@ class PgWire:
             self._send(b"X", b"")
         except OSError:
             pass
+        self._close()
+
+    def _close(self) -> None:
         self._input.close()
         self._socket.close()
 
@@ -94,7 +97,9 @@ class PgWire:
         context.check_hostname = mode == "verify-full"
         if mode == "require":
             context.verify_mode = ssl.CERT_NONE
+        self._input.close()
         self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        self._input = self._socket.makefile("rb")
 
     def _log_in(self, database: str) -> None:
         pairs = ("user", self._user, "database", database, "client_encoding", "UTF8")

@@ -27,17 +27,15 @@ class Resp:
     def __init__(self, url: str, seconds: float = _SECONDS) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname or "127.0.0.1", parts.port or 6379
-        self._socket = socket.create_connection((host, port), seconds)
+        self._socket = _connect(host, port, seconds, encrypted=parts.scheme == "rediss")
+        self._input = self._socket.makefile("rb")
         try:
-            if parts.scheme == "rediss":
-                self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=host)
-            self._input = self._socket.makefile("rb")
             if parts.password:
                 self.call("AUTH", *([unquote(parts.username)] if parts.username else []), unquote(parts.password))
             if parts.path.strip("/"):
                 self.call("SELECT", parts.path.strip("/"))
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
 
     def __enter__(self) -> Resp:
@@ -45,6 +43,10 @@ class Resp:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Closes the connection."""
+        self.close()
+
+    def close(self) -> None:
         """Closes the connection."""
         self._input.close()
         self._socket.close()
@@ -74,6 +76,17 @@ class Resp:
         if kind == b"*":
             return None if rest == b"-1" else [self._reply() for _ in range(int(rest))]
         return rest
+
+
+def _connect(host: str, port: int, seconds: float, *, encrypted: bool) -> socket.socket:
+    plain = socket.create_connection((host, port), seconds)
+    if not encrypted:
+        return plain
+    try:
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
 
 
 def call(url: str, *arguments: str | bytes | int, seconds: float = _SECONDS) -> Reply:

@@ -53,8 +53,8 @@ class Server(ABC):
         self._unit = unit
 
     def __repr__(self) -> str:
-        pids = self.pids
-        return f"<{type(self).__name__} {self.url} from {self.origin}, {f'pid {pids[0]}' if pids else 'not running'}>"
+        state = f"pid {pids[0]}" if (pids := self.pids) else "running" if self.running else "not running"
+        return f"<{type(self).__name__} {self.url} from {self.origin}, {state}>"
 
     def __enter__(self) -> Self:
         """Gives itself."""

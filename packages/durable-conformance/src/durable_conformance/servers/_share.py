@@ -8,19 +8,19 @@ import os
 import stat
 import tempfile
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from durable_conformance.servers._cluster import start_cluster
+from durable_conformance.servers._cluster import Cluster, start_cluster
 from durable_conformance.servers._find import Image, Kind, find
 from durable_conformance.servers._pgwire import QueryError, query
 from durable_conformance.servers._postgres import start_postgres
 from durable_conformance.servers._redis import persistence, start_redis, version_of
 from durable_conformance.servers._resp import ReplyError
-from durable_conformance.servers._server import Address
+from durable_conformance.servers._server import Address, Server
 from durable_conformance.servers._units import DidNotStart, Keeper, own_keeper
 
 Shareable = Literal["postgres", "redis", "valkey", "redis-cluster", "valkey-cluster"]
@@ -40,7 +40,7 @@ class _Use:
     """This process' use of a shared server."""
 
     address: Address
-    lock: int | None  # the descriptor that the read lock hangs on; closing any other one of the file would lose the lock
+    let_go: Callable[[], None]
     holders: int = 0
 
 
@@ -73,8 +73,7 @@ def shared(kind: Shareable) -> Generator[Address]:
             use.holders -= 1
             if not use.holders:
                 del _uses[mine]
-                if use.lock is not None:
-                    os.close(use.lock)
+                use.let_go()
 
 
 def given(kind: Shareable, environ: Mapping[str, str] = os.environ) -> Address | None:
@@ -102,10 +101,10 @@ def _version_at(kind: Shareable, url: str) -> str:
 def _begin(kind: Shareable) -> _Use:
     address = given(kind)
     if address is not None:
-        return _Use(address, None)
+        return _Use(address, lambda: None)
     if isinstance(find(_PROGRAMS[kind]), Image):
-        # A container lives as long as the process that started it, so it is not to be shared.
-        return _Use(_start(kind, own_keeper()), None)
+        server = _start(kind, own_keeper())  # a container lives as long as the process that started it: it is not to be shared
+        return _Use(server.address, server.remove)
     folder = _meeting_place()
     with _locked(folder / f"{kind}.starting"):
         return _join(kind, folder / f"{_run()}-{kind}")
@@ -113,21 +112,21 @@ def _begin(kind: Shareable) -> _Use:
 
 def _join(kind: Shareable, users: Path) -> _Use:
     """Uses the server that another process of the run started, or starts it. One process at a time is in here."""
-    lock = _become_user(users)
+    lock = _become_user(users)  # closing any descriptor of the file would lose it, so there is no other
     state = users.with_name(f"{users.name}.state")
     try:
         address = _read(kind, state)
         if address is None:
             keeper = Keeper(users)
             try:
-                address = _start(kind, keeper)
+                address = _start(kind, keeper).address
             finally:
                 keeper.leave()
             state.write_text(json.dumps(asdict(address)))
     except BaseException:
         os.close(lock)
         raise
-    return _Use(address, lock)
+    return _Use(address, lambda: os.close(lock))
 
 
 def _become_user(users: Path) -> int:
@@ -154,13 +153,13 @@ def _read(kind: Shareable, state: Path) -> Address | None:
     return address
 
 
-def _start(kind: Shareable, keeper: Keeper) -> Address:
+def _start(kind: Shareable, keeper: Keeper) -> Server | Cluster:
     if kind == "postgres":
-        return start_postgres(keeper, settings={}).address
+        return start_postgres(keeper, settings={})
     program = find(_PROGRAMS[kind])
     if kind in ("redis", "valkey"):
-        return start_redis(keeper, program, config=persistence(appendonly=True, appendfsync="always")).address
-    return start_cluster(keeper, program, masters=3, replicas=3, config={"cluster-node-timeout": "1000"}).address
+        return start_redis(keeper, program, config=persistence(appendonly=True, appendfsync="always"))
+    return start_cluster(keeper, program, masters=3, replicas=3, config={"cluster-node-timeout": "1000"})
 
 
 def _run() -> str:

@@ -714,7 +714,7 @@ async def clients_and_workers_at_once_lose_nothing(bench: Bench) -> None:
     await answers(
         together(client(workflows[::2]), client(workflows[1::2]), worker(bench.durable), worker(other)),
         "two clients and two workers at once",
-        within=timedelta(seconds=15),
+        times=3,
     )
     same(sorted(finished), sorted(workflows), "the workflows that were finished, each once")
     for workflow in workflows:

@@ -49,6 +49,9 @@ async def keys_come_as_they_were_first_recorded(bench: Bench) -> None:
     loaded = await bench.checkpointer.load(holder.workflow)
     same(list(loaded), ["c", "a", "b", "B", "10", "9", "\u00e9"], "the keys of load")
     same(list(loaded.values()), list(loaded), "each key has its own value")
+    for key in ("a", "c"):
+        await bench.checkpointer.record(holder, key, "again")
+    same(await bench.checkpointer.load(holder.workflow), loaded, "load after two of them were recorded again")
 
 
 @shows("CKP-LOAD-ORDER")
@@ -164,10 +167,11 @@ async def every_value_has_crossed_the_codec(bench: Bench) -> None:
 @shows("CKP-LOAD-CODEC")
 async def what_was_handed_in_is_not_kept(bench: Bench) -> None:
     """Changing an object after it was recorded changes no record."""
-    holder = await bench.claim(bench.workflow())
-    for key, write in (("r", bench.checkpointer.record(holder, "r", values := [1])), ("s", bench.checkpointer.supply(holder.workflow, "s", values))):
-        recorded = await write
-        holds(recorded.value is not values, f"the value that comes back for {key!r} is not the object handed in", "the same object")
+    holder, values = await bench.claim(bench.workflow()), [1]
+    recorded = await bench.checkpointer.record(holder, "r", values)
+    supplied = await bench.checkpointer.supply(holder.workflow, "s", values)
+    for given in (recorded.value, supplied.value):
+        holds(given is not values, "the value that comes back is not the object handed in", "the same object")
     entry = await bench.checkpointer.append(holder.workflow, values)
     holds(entry.value is not values, "the value that append gives is not the object handed in", "the same object")
     values.append(2)
@@ -233,10 +237,11 @@ async def strange_ids_keep_their_own_wakeups(bench: Bench) -> None:
     ids = strange(bench)
     for workflow in ids:
         await bench.scheduler.make_ready(workflow)
-    for workflow in ids[::5]:
+    gone = [workflow for place, workflow in enumerate(ids) if place % 5 == 0 or set(workflow) & set("%_*?[")]
+    for workflow in gone:
         await bench.scheduler.cancel(workflow)
-    woken = [(await bench.take()).workflow for _ in range(len(ids) - len(ids[::5]))]
-    same(sorted(woken), sorted(set(ids) - set(ids[::5])), "what is given out, the cancelled ones left out")
+    woken = [(await bench.take()).workflow for _ in range(len(ids) - len(gone))]
+    same(sorted(woken), sorted(set(ids) - set(gone)), "what is given out, the cancelled ones left out")
     await bench.nothing_ready("all have been given out", wait=NOW)
 
 

@@ -55,7 +55,8 @@ def spied(bench: Bench) -> tuple[Durable[object], Log]:
     log = Log()
     # A spy has every method of the half behind it.
     checkpointer = cast(Checkpointer[object], Spied(bench.checkpointer, log))
-    return SplitDurable(checkpointer, cast(Scheduler, Spied(bench.scheduler, log))), log
+    made = type(bench.durable) if isinstance(bench.durable, SplitDurable) else SplitDurable[object]
+    return made(checkpointer, cast(Scheduler, Spied(bench.scheduler, log))), log
 
 
 async def begun(bench: Bench, durable: Durable[object]) -> Turn:
