@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -23,6 +24,7 @@ class Pulse:
         self._monotonic, self._arrived = monotonic, arrived
         self._last = sent
         self._end = sent + budget.total_seconds()
+        self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
         now = self._monotonic()
@@ -53,19 +55,20 @@ class Pulse:
         self._last = max(self._last, sent)
 
     def wrote(self, sent: float) -> None:
-        """Note that the store accepted a write; it may have left the sign out while the last one was younger than a third of the window."""
+        """Note that the store accepted a write; it may have kept a sign of life younger than a third of the window."""
         self.confirm(sent - self.alive.total_seconds() / 3)
 
     async def ready(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
-        """Make sure that the claim is held, and covers the effect that is about to run."""
-        now = self._monotonic()
-        needed = within.total_seconds() if within is not None else self.budget.total_seconds() / 2
-        if self._end - now < needed:
-            await self._extend(checkpointer, key, within)
-        elif now - self._last > self.alive.total_seconds():
-            if not await checkpointer.renew(self.holder, self.alive):
-                raise Fenced(self.holder.workflow, self.holder.token, key)
-            self.confirm(now)
+        """Make sure, until it returns, that the claim is held, and covers the effect that is about to run."""
+        while self._is_short(within) or self.window_left < 0:
+            async with self._asking:  # many branches at once need one answer
+                if self._is_short(within):
+                    await self._extend(checkpointer, key, within)
+                elif self.window_left < 0:
+                    await self._renew(checkpointer, key)
+
+    def _is_short(self, within: timedelta | None) -> bool:
+        return self._end - self._monotonic() < (self.budget / 2 if within is None else within).total_seconds()
 
     async def _extend(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
         # A window more than `within`, because the effect starts after the reply and is covered from the request.
@@ -75,3 +78,9 @@ class Pulse:
             raise Fenced(self.holder.workflow, self.holder.token, key)
         self.confirm(sent)
         self._end = max(self._end, sent + granted.total_seconds())
+
+    async def _renew(self, checkpointer: Checkpointer, key: str) -> None:
+        sent = self._monotonic()
+        if not await checkpointer.renew(self.holder, self.alive):
+            raise Fenced(self.holder.workflow, self.holder.token, key)
+        self.confirm(sent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Mapping
 
 from durable_core.keys import INBOX
@@ -39,7 +39,7 @@ class Records:
                 continue
             self._since[key] = value
             if key.startswith(INBOX):
-                self._entries().append(key)
+                insort(self._entries(), key)
         self.loaded = max(self.loaded, skip + len(found))
 
     def entries(self, after: str | None, upto: str | None = None) -> list[str]:
@@ -50,5 +50,5 @@ class Records:
 
     def _entries(self) -> list[str]:
         if self._inbox is None:
-            self._inbox = [key for key in self._base if key.startswith(INBOX)]
+            self._inbox = sorted(key for key in self._base if key.startswith(INBOX))
         return self._inbox

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from contextvars import ContextVar, Token
+from datetime import datetime
 
-from durable_core.errors import AwaitingMessage, AwaitingTime, AwaitingValue, Fenced, Suspended
+from durable_core.errors import (
+    AwaitingMessage,
+    AwaitingTime,
+    AwaitingValue,
+    Contended,
+    Fenced,
+    Interruption,
+    Misconfigured,
+    Suspended,
+)
 from durable_core.outcome import Wait
 
 # One level of nested task groups takes at most four turns of the loop to unwind; these hold past twenty and sixty levels.
@@ -17,6 +27,18 @@ _DAY = 86_400.0
 
 class Ended(asyncio.CancelledError):
     """Ends, quietly, a task that still uses the run of a pass that is over. [RUN-CLOSED]"""
+
+
+class _Inside:
+    """The effect that a context belongs to, and the one that this one runs in."""
+
+    __slots__ = ("key", "outer", "settle")
+
+    def __init__(self, settle: Settle, key: str, outer: _Inside | None) -> None:
+        self.settle, self.key, self.outer = settle, key, outer
+
+
+_inside: ContextVar[_Inside | None] = ContextVar("durable_inside_effect", default=None)
 
 
 class _Held:
@@ -46,9 +68,9 @@ class Settle:
         self._watching = self._shared = self._returned = self._ended = False
         self._quiet: asyncio.Future[None] | None = None
         self._body: asyncio.Task[object] | None = None
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[str, BaseException] = {}
         self.noted: tuple[Wait, ...] = ()
-        self.lost: Fenced | None = None
+        self.lost: Fenced | Contended | None = None
         self.lost_seen = False
 
     def __repr__(self) -> str:
@@ -59,22 +81,42 @@ class Settle:
         """Learn which task is the body's own."""
         self._body = body
 
-    def refuse_ended(self) -> None:
-        """End the task of a caller that came after the end of the pass, or from another event loop."""
+    def reached(self) -> None:
+        """Note that a call was reached; end the task of a caller that came after the end of the pass."""
         if self._ended:
             raise Ended(f"the pass of workflow {self._workflow!r} is over")
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
+            raise Misconfigured(
                 f"the run of workflow {self._workflow!r} belongs to another event loop: call it from the body's own"
             )
+        self._moves += 1
 
     def refuse_suspended(self) -> None:
         """Refuse to start an effect once the pass is suspended or has lost its workflow."""
         if self.lost is not None:
             self.lost_seen = True
-            raise _copy(self.lost)
+            raise _copied(self.lost)
         if self.noted:
             raise _suspension(self._workflow, self.noted[0])
+
+    def into_effect(self, key: str) -> Token[_Inside | None]:
+        """Mark this context as an effect's."""
+        return _inside.set(_Inside(self, key, _inside.get()))
+
+    def out_of_effect(self, token: Token[_Inside | None]) -> None:
+        """Undo `into_effect`."""
+        _inside.reset(token)
+
+    def _refuse_inside(self, wait: Wait) -> None:
+        """Refuse a wait inside an effect: the effect is at work, so the pass could never suspend."""
+        inside = _inside.get()
+        while inside is not None and inside.settle is not self:
+            inside = inside.outer
+        if inside is not None:
+            raise Misconfigured(
+                f"the effect of step {inside.key!r} of workflow {self._workflow!r} waits for {wait.key!r}: "
+                "wait before the step, and hand the effect what came"
+            )
 
     def enter(self) -> asyncio.Task[object]:
         """Begin a call."""
@@ -94,19 +136,23 @@ class Settle:
             self._inside[task] -= 1
         else:
             del self._inside[task]
-        if isinstance(error, Fenced):
-            self.lose(error)
-            self.lost_seen = True
-        elif self._returned and isinstance(error, Exception):
-            self._failures[key] = error
-        elif error is None:
+        if error is None:
             self._failures.pop(key, None)
+        elif isinstance(error, Interruption):
+            task.add_done_callback(_retrieved)
+            if isinstance(error, (Fenced, Contended)):
+                self.lose(error)
+                self.lost_seen = self.lost_seen or not self._returned
+        elif self._returned and not isinstance(error, asyncio.CancelledError):
+            task.add_done_callback(_retrieved)
+            self._failures[key] = error
         if not self._working:
             self._watch()
 
     async def hold(self, wait: Wait, task: asyncio.Task[object]) -> None:
-        """Hold the branch: returns, at work again, when the deadline of the wait passes, and raises when the pass suspends or is lost."""
+        """Hold the branch until the deadline of the wait, and be at work again; raises when the pass suspends or is lost."""
         self.refuse_suspended()
+        self._refuse_inside(wait)
         held = _Held(wait, task, self._loop.create_future())
         self._held[held] = None
         self._working -= 1
@@ -118,34 +164,48 @@ class Settle:
             self._resume(held)
             if held.timer is not None:
                 held.timer.cancel()
+            del held  # its future holds the suspension, which holds this frame
 
-    def lose(self, why: Fenced) -> None:
+    def lose(self, why: Fenced | Contended) -> None:
         """Note that the workflow is lost: every held wait raises, and every other call of the pass is cancelled."""
         if self.lost is not None:
             return
-        self.lost = why
-        spared = {asyncio.current_task(), self._body}
+        self.lost = _copied(why)
+        spared = {asyncio.current_task()}
         for held in list(self._held):
-            self.lost_seen = True
-            self._fail(held, _copy(why))
+            self.lost_seen = self.lost_seen or not self._returned
+            self._fail(held, _copied(why))
             spared.add(held.task)
         for task in list(self._inside):
             if task not in spared:
                 task.cancel()
+
+    def lost_now(self) -> Fenced | Contended | None:
+        """Give the loss, to raise it."""
+        return None if self.lost is None else _copied(self.lost)
+
+    def forget(self) -> None:
+        """Let go of the body's task."""
+        self._body = None
 
     def returned(self) -> None:
         """The body returned: a call that fails from now on fails in its stead."""
         self._returned = True
 
     async def drained(self) -> tuple[Wait, ...]:
-        """Wait until no call is at work, and give the waits that are still held, or raise what a late call raised."""
+        """Wait until no call is at work, and give the waits that are still held."""
         if self._working or self._held or self._shared:
             self._quiet = self._loop.create_future()
             self._watch()
             await self._quiet
-        if self.lost is None and self._failures:
-            raise _joined(list(self._failures.values()))
         return tuple(held.wait for held in self._held)
+
+    def failure(self) -> BaseException | None:
+        """Give, once, what calls raised after the body had returned."""
+        failures, self._failures = list(self._failures.values()), {}
+        if len(failures) > 1:
+            return BaseExceptionGroup("several calls failed after the body had returned", failures)
+        return failures[0] if failures else None
 
     async def end(self) -> None:
         """Close the run: cancel the tasks that are inside a call and wait for those calls to end."""
@@ -171,13 +231,16 @@ class Settle:
     def _arm(self, held: _Held) -> None:
         if held.wait.due is None:
             return
-        left = (held.wait.due - self._clock()) / timedelta(seconds=1)
+        left = (held.wait.due - self._clock()).total_seconds()
         if left <= 0:
-            self._resume(held)
-            if not held.future.done():
-                held.future.set_result(None)
+            self._answer(held)
         else:
             held.timer = self._loop.call_later(min(left, _DAY), self._arm, held)
+
+    def _answer(self, held: _Held) -> None:
+        self._resume(held)
+        if not held.future.done():
+            held.future.set_result(None)
 
     def _watch(self) -> None:
         """Begin to count turns, when nothing is at work and somebody wants to know."""
@@ -208,6 +271,12 @@ class Settle:
             self._suspend()
 
     def _suspend(self) -> None:
+        now = self._clock()
+        overdue = [held for held in self._held if held.wait.due is not None and held.wait.due <= now]
+        for held in overdue:
+            self._answer(held)
+        if overdue:
+            return
         self.noted = tuple(held.wait for held in self._held)
         for held in list(self._held):
             self._fail(held, _suspension(self._workflow, held.wait))
@@ -221,16 +290,21 @@ def _suspension(workflow: str, wait: Wait) -> Suspended:
     return AwaitingValue(workflow, wait.key)
 
 
-def _copy(lost: Fenced) -> Fenced:
+def _copied(lost: Fenced | Contended) -> Fenced | Contended:
+    """Give it without its traceback, which holds the frames of the pass."""
+    if isinstance(lost, Contended):
+        return Contended(lost.workflow, lost.key)
     return Fenced(lost.workflow, lost.token, lost.key)
 
 
-def _joined(failures: list[Exception]) -> Exception:
-    return failures[0] if len(failures) == 1 else ExceptionGroup("several calls failed after the body had returned", failures)
+def _retrieved(task: asyncio.Task[object]) -> None:
+    """Take note of what a task raised that nobody may await: the pass itself reports it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _current() -> asyncio.Task[object]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("a run is used from inside a task")
+        raise Misconfigured("a run is used from inside a task")
     return task

@@ -139,7 +139,7 @@ def inbox_key(number: int) -> str:
 
 def inbox_number(key: str) -> int:
     """Give the number of an inbox key, or refuse one that is not twenty digits below 2^53."""
-    digits = key[len(INBOX) :]
+    digits = key[len(INBOX) :] if key.startswith(INBOX) else ""
     if len(digits) != _DIGITS or not (digits.isascii() and digits.isdigit()) or int(digits) >= MAX_INBOX:
         raise ValueError(f"an inbox key is {INBOX!r} and {_DIGITS} digits below 2^53, and this is {key[:80]!r}")
     return int(digits)

@@ -103,59 +103,63 @@ class Advance(Generic[E_contra]):
         task: asyncio.Task[T] = asyncio.create_task(self._called(body))
         self._body = task
         self._settle.began(task)
-        late: Exception | None = None
         held: tuple[Wait, ...] = ()
         try:
-            await _waited(task)
-            if _has_returned(task) and not self._settle.noted:
-                held = await self._settle.drained()
-        except Exception as error:
-            late = error
+            try:
+                await _waited(task)
+                if _has_returned(task) and not self._settle.noted:
+                    held = await self._settle.drained()
+            finally:
+                await _uninterrupted(self._settle.end)
+            return self._verdict(task, held)
         finally:
-            await _uninterrupted(self._settle.end)
-        return self._verdict(task, held, late)
+            self._body = None
+            self._settle.forget()
+            del task  # what a body raised holds this frame, which would hold it
 
     async def _called(self, body: Callable[[Run[E_contra]], Awaitable[T]]) -> T:
-        answer = body(self._run)
-        if not inspect.isawaitable(answer):
-            raise Misconfigured(f"the body of workflow {self._workflow!r} is a plain function: write `async def`")
+        task = asyncio.current_task()
         try:
+            answer = body(self._run)
+            if not inspect.isawaitable(answer):
+                raise Misconfigured(f"the body of workflow {self._workflow!r} is a plain function: write `async def`")
             value = await answer
         except SystemExit as left:
             raise DurableError(f"the body of workflow {self._workflow!r} raised SystemExit({left})") from left
         except GeneratorExit as left:
-            if is_closing(self._body):
+            if is_closing(task):
                 raise
             raise DurableError(f"the body of workflow {self._workflow!r} raised GeneratorExit") from left
+        finally:
+            del task
         self._settle.returned()
         return value
 
-    def _verdict(self, task: asyncio.Task[T], held: tuple[Wait, ...], late: Exception | None) -> Outcome[T]:
-        if _has_returned(task):
-            self._refuse_hidden(held)
-            if late is not None:
-                raise late
-            return Completed(self._crossed(task.result()))
-        if self._settle.lost is not None:
-            raise self._settle.lost
-        error = None if task.cancelled() else _without_suspensions(task.exception())
-        if error is not None:
-            raise error
-        if self._settle.noted:
-            return folded(self._settle.noted)
-        raise DurableError(f"the body of workflow {self._workflow!r} was cancelled, or suspended, by itself")
+    def _verdict(self, task: asyncio.Task[T], held: tuple[Wait, ...]) -> Outcome[T]:
+        error: BaseException | None = None
+        try:
+            if _has_returned(task):
+                error = self._hidden(held) or self._settle.failure()
+                if error is None:
+                    return Completed(self._crossed(task.result()))
+            else:
+                error = self._settle.lost_now() or (None if task.cancelled() else _without_suspensions(task.exception()))
+                if error is None and self._settle.noted:
+                    return folded(self._settle.noted)
+            raise error or DurableError(f"the body of workflow {self._workflow!r} was cancelled, or suspended, by itself")
+        finally:
+            del task, error
 
-    def _refuse_hidden(self, held: tuple[Wait, ...]) -> None:
+    def _hidden(self, held: tuple[Wait, ...]) -> BaseException | None:
         """A body that returned may not have hidden a wait or a lost claim. [RUN-SUSPEND-NOTED]"""
         settle = self._settle
         waits = sorted({wait.key for wait in (*settle.noted, *held)})
         if settle.lost is not None:
             if not settle.lost_seen:
-                raise settle.lost
+                return settle.lost_now()
             keys = waits if settle.lost.key is None else sorted({*waits, settle.lost.key})
-            raise Swallowed(self._workflow, keys, "the loss of its claim, at")
-        if waits:
-            raise Swallowed(self._workflow, waits, "the wait for")
+            return Swallowed(self._workflow, keys, "the loss of its claim, at")
+        return Swallowed(self._workflow, waits, "the wait for") if waits else None
 
     def _crossed(self, value: T) -> T:
         """Type the value that crossed the codec as the body's own: whoever reads it from the store names a parser."""
@@ -198,24 +202,30 @@ def is_group(error: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException
 async def _waited(task: asyncio.Task[T]) -> None:
     """Wait for the task; a cancellation is passed on to it, and raised once it is done."""
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-            task.cancel()
-    if cancelled is not None:
-        raise cancelled
+    try:
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+                task.cancel()
+        if cancelled is not None:
+            raise cancelled
+    finally:
+        del task, cancelled
 
 
 async def _uninterrupted(ending: Callable[[], Awaitable[None]]) -> None:
     """Bring an ending to its end however often it is cancelled, then raise the last cancellation."""
     cancelled: asyncio.CancelledError | None = None
-    while True:
-        try:
-            await ending()
-            break
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
+    try:
+        while True:
+            try:
+                await ending()
+                break
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+    finally:
+        del cancelled

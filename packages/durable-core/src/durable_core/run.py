@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
-import types
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, TypeVarTuple, overload
 
 from durable_core import keys
 from durable_core._pulse import Pulse
 from durable_core._records import Records
 from durable_core._settle import Ended, Settle
-from durable_core._work import Work
+from durable_core._work import Work, refuse_effect
 from durable_core.contract import Checkpointer, E_contra, Entry, Recorded, Torn
-from durable_core.errors import DuplicateStep, EffectTorn, Misconfigured, OutcomeUnknown, StepFailed
+from durable_core.errors import DuplicateStep, EffectTorn, NotEncodable, OutcomeUnknown, StepFailed
 from durable_core.outcome import Wait
-from durable_core.parsing import Parser, moment, optional, parsed
+from durable_core.parsing import Parser, check_parser, moment, optional, parsed
 
 if TYPE_CHECKING:
     from durable_core.observer import Observer
@@ -79,7 +77,10 @@ class Run(Generic[E_contra]):
         return tuple(self._at_work)
 
     def when_unguarded(self, call: Callable[[], object], /) -> None:
-        """Have `call`, which cancels the pass, called once no `at_most_once` step is under way; none begins from now on. [RUN-WORK-DRAIN]"""
+        """Have `call`, which cancels the pass, called once no `at_most_once` step is under way. [RUN-WORK-DRAIN]
+
+        None begins from now on.
+        """
         self._closing = True
         if self._guarded:
             self._unguarded = call
@@ -99,10 +100,10 @@ class Run(Generic[E_contra]):
     async def step(
         self,
         key: str,
-        effect: Callable[[Unpack[Ts]], Awaitable[object]],
+        effect: Callable[[*Ts], Awaitable[object]],
         parse: Parser[T],
         /,
-        *args: Unpack[Ts],
+        *args: *Ts,
         within: timedelta | None = None,
         timeout: timedelta | None = None,
         at_most_once: bool = False,
@@ -133,7 +134,8 @@ class Run(Generic[E_contra]):
         Raises: `StepFailed`, `OutcomeUnknown`, `EffectTorn`, `NotEncodable`, `Misconfigured` for an effect that is not an async
         function.
         """
-        _refuse_effect(key, effect)
+        refuse_effect(key, effect)
+        check_parser(parse)
         _check_durations(within, timeout)
         self._take(key)
         if (stored := self._replayed(key)) is not _MISSING:
@@ -148,6 +150,7 @@ class Run(Generic[E_contra]):
 
         Raises: `EffectTorn`, `NotEncodable`, `Misconfigured`, and whatever the effect raises.
         """
+        check_parser(parse)
         _check_durations(within, None)
         self._take(key)
         if (stored := self._replayed(key)) is not _MISSING:
@@ -216,7 +219,7 @@ class Run(Generic[E_contra]):
     # Names and records
 
     def _take(self, key: str, *, allow_input: bool = False) -> None:
-        self._settle.refuse_ended()
+        self._settle.reached()
         keys.check_open_key(self._workflow, key, allow_input=allow_input)
         if key in self._names:
             raise DuplicateStep(self._workflow, key)
@@ -261,16 +264,15 @@ class Run(Generic[E_contra]):
     async def _at(self, key: str, call: Awaitable[T]) -> T:
         """Run a call of the pass as one that is at work, and free its name when it recorded nothing."""
         task = self._settle.enter()
-        error: BaseException | None = None
         try:
-            return await call
-        except BaseException as raised:
-            error = raised
+            value = await call
+        except BaseException as error:
             if not self._records.has(key) and not self._records.has(keys.FAILED + key):
                 self._names.discard(key)
-            raise
-        finally:
             self._settle.leave(task, key, error)
+            raise
+        self._settle.leave(task, key)
+        return value
 
     # Steps
 
@@ -284,10 +286,6 @@ class Run(Generic[E_contra]):
         at_most_once: bool,
         failures: tuple[type[Exception], ...],
     ) -> T:
-        self._settle.refuse_suspended()
-        if self._records.has(keys.START + key):
-            raise OutcomeUnknown(self._workflow, key)
-        await self._pulse.ready(self._checkpointer, key, within)
         work = Work(
             self._workflow,
             key,
@@ -298,36 +296,44 @@ class Run(Generic[E_contra]):
             at_most_once=at_most_once,
             timeout=timeout,
             window_left=lambda: self._pulse.window_left,
+            begin=functools.partial(self._begin, key, within, at_most_once),
         )
-        if at_most_once:
-            await self._done_once(key, work)
-        else:
-            await self._done(key, work)
-        return parsed(self._workflow, key, parse, self._records.get(key), fresh=True)
+        try:
+            recorded = await work.done()
+        finally:
+            self._at_work.pop(key, None)
+            self._unguard(key)
+        return parsed(self._workflow, key, parse, recorded.value, fresh=recorded.first)
 
-    async def _done_once(self, key: str, work: Work) -> None:
-        """Record that the effect is about to run, and run it; nobody who can wait ends the pass in between."""
+    async def _begin(self, key: str, within: timedelta | None, at_most_once: bool) -> None:
+        """Make sure that the effect may run now: there is no turn of the loop between the last check and the effect."""
+        self._settle.refuse_suspended()
+        if self._records.has(keys.START + key):
+            raise OutcomeUnknown(self._workflow, key)
+        await self._pulse.ready(self._checkpointer, key, within)
+        if at_most_once:
+            await self._start_once(key)
+            await self._pulse.ready(self._checkpointer, key, within)
+        self._settle.refuse_suspended()
+        self._settle.into_effect(key)
+        self._at_work[key] = None
+
+    async def _start_once(self, key: str) -> None:
+        """Record that the effect is about to run; from here on nobody who can wait ends the pass until the step is done."""
         if self._closing:
             await asyncio.get_running_loop().create_future()  # until the cancellation that is on its way
         self._settle.refuse_suspended()
         self._guarded[key] = None
-        try:
-            if not (await self._record(keys.START + key, self._token)).first:
-                raise OutcomeUnknown(self._workflow, key)
-            await self._done(key, work)
-        finally:
-            del self._guarded[key]
-            if not self._guarded and self._unguarded is not None:
-                call, self._unguarded = self._unguarded, None
-                call()
+        if not (await self._record(keys.START + key, self._token)).first:
+            raise OutcomeUnknown(self._workflow, key)
 
-    async def _done(self, key: str, work: Work) -> None:
-        self._settle.refuse_suspended()
-        self._at_work[key] = None
-        try:
-            await work.done()
-        finally:
-            del self._at_work[key]
+    def _unguard(self, key: str) -> None:
+        if key not in self._guarded:
+            return
+        del self._guarded[key]
+        if not self._guarded and self._unguarded is not None:
+            call, self._unguarded = self._unguarded, None
+            call()
 
     async def _keep_failure(self, key: str, kind: str, message: str) -> StepFailed:
         recorded = await self._record(keys.FAILED + key, {"kind": kind, "message": message})
@@ -339,9 +345,11 @@ class Run(Generic[E_contra]):
         self._settle.refuse_suspended()
         sent = self._pulse.monotonic()
         self._at_work[key] = None
+        inside = self._settle.into_effect(key)
         try:
             stored = await self._checkpointer.transact(self._pulse.holder, key, effect)
         finally:
+            self._settle.out_of_effect(inside)
             del self._at_work[key]
         self._pulse.wrote(sent)
         self._records.put(key, stored)
@@ -380,6 +388,7 @@ class Run(Generic[E_contra]):
         await self._hold(Wait("time", key, due))
 
     async def _awaited(self, key: str, parse: Parser[T], timeout: timedelta | None, default: object, *, allow_input: bool) -> T:
+        check_parser(parse)
         if timeout is not None:
             keys.check_duration(timeout, f"the timeout of {key!r}")
         self._take(key, allow_input=allow_input)
@@ -390,15 +399,23 @@ class Run(Generic[E_contra]):
     async def _answered(self, key: str, parse: Parser[T], timeout: timedelta | None, default: object) -> object:
         due = None
         if timeout is not None:
-            parsed(self._workflow, key, parse, self._checkpointer.roundtrip(default), fresh=True)
+            self._try_default(key, parse, default)
             due = await self._recorded_deadline(key, keys.UNTIL + key, timeout)
         await self._hold(Wait("value", key, due))
         self._settle.refuse_suspended()
         return (await self._record(key, default)).value
 
+    def _try_default(self, key: str, parse: Parser[T], default: object) -> None:
+        try:
+            crossed = self._checkpointer.roundtrip(default)
+        except NotEncodable as refused:
+            raise NotEncodable(refused.reason, self._workflow, key) from refused
+        parsed(self._workflow, key, parse, crossed, fresh=True)
+
     async def _read(
         self, key: str, parse: Parser[T], after: str | None, limit: int | None, timeout: timedelta | None, *, hold: bool
     ) -> tuple[Entry[T], ...]:
+        check_parser(parse)
         if after is not None:
             keys.inbox_number(after)
         if limit is not None:
@@ -443,23 +460,3 @@ def _check_durations(within: timedelta | None, timeout: timedelta | None) -> Non
         keys.check_duration(within, "within")
     if timeout is not None:
         keys.check_duration(timeout, "timeout")
-
-
-def _refuse_effect(key: str, effect: object) -> None:
-    if inspect.iscoroutine(effect) or inspect.isawaitable(effect):
-        if inspect.iscoroutine(effect):
-            effect.close()
-        raise Misconfigured(f"step {key!r} was given a call: pass the function, not its call: step({key!r}, f, parse, *args)")
-    if not callable(effect):
-        raise Misconfigured(f"step {key!r} was given {type(effect).__name__}, and an effect is an async function")
-    function: object = effect
-    while isinstance(function, functools.partial):
-        function = function.func
-    if isinstance(function, types.MethodType):
-        function = function.__func__
-    plain = isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
-    if plain and not inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
-        raise Misconfigured(
-            f"step {key!r} was given a plain function: write `async def`, give in_thread(f) for one that blocks, "
-            "and instead of a lambda give the function and its arguments: step(key, f, parse, *args)"
-        )
