@@ -14,7 +14,7 @@ from durable_core import client, keys
 from durable_core._clock import ManualClock
 from durable_core.contract import Client, Durable, Failed, Finished, Recorded, Torn, Turn
 from durable_core.errors import EffectTorn, Misconfigured, NotEncodable, NotParsed, ReservedKey
-from durable_core.memory import MemoryDurable
+from durable_core.memory import MemoryCheckpointer, MemoryDurable
 
 ZERO = timedelta(0)
 SECOND = timedelta(seconds=1)
@@ -242,6 +242,32 @@ async def test_another_value_under_a_copied_key_is_refused(durable: MemoryDurabl
     with pytest.raises(ValueError, match="another value under 'input'"):
         await client.fork(durable, "a", "b", before="y")
     assert await durable.checkpointer.load("b") == {"input": 1.0}
+    assert await durable.begin(ZERO, MINUTE) == []
+
+
+class Crowded(MemoryDurable):
+    """A durable in which somebody else writes to the new workflow while a fork is at work."""
+
+    @property
+    def checkpointer(self) -> MemoryCheckpointer:
+        return Intruded(self.memory)
+
+
+class Intruded(MemoryCheckpointer):
+    async def supply(self, workflow: str, key: str, value: object, /) -> Recorded:
+        if key == "x":
+            await super().supply(workflow, "theirs", 1)
+        return await super().supply(workflow, key, value)
+
+
+async def test_a_fork_that_somebody_else_wrote_into_is_refused() -> None:
+    """RUN-FORK: a workflow that is not the fork that was asked for is not let run."""
+    durable = Crowded()
+    await supplied(durable, "a", input=1)
+    await MemoryCheckpointer(durable.memory).supply("a", "x", 2)
+    await MemoryCheckpointer(durable.memory).supply("a", "y", 3)
+    with pytest.raises(ValueError, match="'b' was written by somebody else"):
+        await client.fork(durable, "a", "b", before="y")
     assert await durable.begin(ZERO, MINUTE) == []
 
 

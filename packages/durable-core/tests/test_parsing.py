@@ -265,6 +265,24 @@ def test_a_refusal_inside_names_the_place(parse: Parser[object], stored: object,
         parsed("w", "k", parse, stored)
 
 
+PARTS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.lists(PARTS), st.sampled_from([str, int, float, bool, NoneType]))
+def test_list_of_and_dict_of_take_exactly_what_their_parts_take(items: list[object], kind: type[object]) -> None:
+    """RUN-PARSE: all parts pass or the first that does not is named, and what passes comes back as it is."""
+    named = {str(index): item for index, item in enumerate(items)}
+    wrong = [index for index, item in enumerate(items) if type(item) is not kind]
+    if not wrong:
+        assert parsed("w", "k", list_of(kind), items) == items
+        assert parsed("w", "k", dict_of(kind), named) == named
+        return
+    with pytest.raises(NotParsed, match=rf"at \[{wrong[0]}\]: "):
+        parsed("w", "k", list_of(kind), items)
+    with pytest.raises(NotParsed, match=rf"at \['{wrong[0]}'\]: "):
+        parsed("w", "k", dict_of(kind), named)
+
+
 async def typed(run: Run, llm: Callable[[str], object]) -> None:
     """What the type checkers make of parsers; checked, not run."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
-log = logging.getLogger("durable_core")
+log: logging.Logger = logging.getLogger("durable_core")
 log.addHandler(logging.NullHandler())
 
 
