@@ -81,7 +81,8 @@ async def supply(durable: SqliteDurable, name: str, tasks: str, each: str) -> No
     async def task(number: int) -> None:
         nonlocal first
         for index in range(int(each)):
-            first += (await durable.checkpointer.supply(f"{name}/{number}", f"k{index}", index)).first
+            recorded = await durable.checkpointer.supply(f"{name}/{number}", f"k{index}", index)
+            first += recorded.first
 
     async with durable:
         say("ready")

@@ -25,6 +25,7 @@ _SUSPECT = frozenset(  # after these the connection is opened anew
         sqlite3.SQLITE_NOMEM,
     )
 )
+_PATIENCE = 1.0  # seconds to wait for one's turn at most
 _SAME_FILE = 1.0  # seconds between two looks at whether the file is still the one that was opened
 
 
@@ -37,7 +38,7 @@ class Database:
         self._tx: Tx | None = None
         self._file: tuple[int, int] | None = None
         self._checked = 0.0
-        self._turnstile = Turnstile(path + "-turn")
+        self._turnstile = Turnstile(path + "-turn", min(_PATIENCE, busy_timeout.total_seconds()))
 
     def __repr__(self) -> str:
         return f"<Database {self.path!r}{'' if self._tx is None else ', open'}>"

@@ -8,8 +8,7 @@ import time
 
 _POLL = 0.0002  # how often who waits asks for the turn
 _GAP = 0.0006  # how long who had the turn stays away when others wait: they ask several times meanwhile
-_PATIENCE = 1.0  # who holds the turn so long is frozen: go ahead without it
-_SULK = 10.0  # and for so long without asking again
+_SULK = 10.0  # for how long not to ask again, when who holds the turn seems to be frozen
 
 if sys.platform != "win32":
     import fcntl
@@ -59,13 +58,13 @@ else:
 class Turnstile:
     """A lock on a file beside the database, passed around each transaction.
 
-    It decides who asks SQLite first and nothing else: who cannot get it in a second goes ahead without, so that a frozen process
+    It decides who asks SQLite first and nothing else: who cannot get it for long goes ahead without, so that a frozen process
     holds up nobody longer than SQLite does. The first byte of the file is set by who waits; who has just had the turn leaves a
     gap then.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, patience: float) -> None:
+        self._path, self._patience = path, patience
         self._descriptor: int | None = None
         self._sulks_until = self._stays_away_until = 0.0
         self._held = False
@@ -112,7 +111,7 @@ class Turnstile:
             self._stays_away_until = time.monotonic() + _GAP
 
     def _wait(self, descriptor: int) -> bool:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             _write(descriptor, b"1")
             time.sleep(_POLL)
