@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -17,7 +18,6 @@ from durable_core._outage import Outage
 from durable_core._pulse import Pulse
 from durable_core._retry import doubled
 from durable_core._thread import executor
-from durable_core._timed import Timed
 from durable_core._turns import Settings, Turns
 from durable_core._unknown import Unknown, name_of
 from durable_core.contract import Durable, Turn
@@ -55,7 +55,7 @@ class Shift(Generic[E]):
         )
         self._loop = asyncio.get_running_loop()
         self._outage = Outage(settings.lease, settings.observer)
-        look = _LOOK if isinstance(durable, Timed) else None
+        look = None if settings.monotonic is time.monotonic else _LOOK
         self._heartbeat = Heartbeat(durable, settings.lease, settings.monotonic, self._outage, look)
         self._turns = Turns(durable, settings, self._heartbeat, self._outage)
         self._live: dict[Live, None] = {}

@@ -121,8 +121,8 @@ class Turns(Generic[E]):
         refusals = tries = 0
         while True:
             try:
-                if live.renewal is not None:  # a store may name the delivery anew when it is renewed
-                    await asyncio.wait((live.renewal,))
+                if live.renewal is not None:
+                    await self._renewed(live, live.renewal)
                 await send(self._durable, live.turn, answer)
                 return answer
             except Fenced:
@@ -143,6 +143,13 @@ class Turns(Generic[E]):
                 if not isinstance(answer, Finish):
                     return None
                 answer, refusals = self._not_recorded(live, refused), 0
+
+    async def _renewed(self, live: Live, renewal: asyncio.Task[None]) -> None:
+        """Let a renewal that is under way end, for a while: a store may name the delivery anew when it is renewed."""
+        if not live.lost:
+            await asyncio.wait((renewal,), timeout=self._settings.lease.total_seconds() / 12)
+        renewal.cancel()
+        await asyncio.wait((renewal,))
 
     def _not_recorded(self, live: Live, error: Exception) -> Fail:
         failed = answer_to_failure(error, live.turn.delivery, self._settings.retry, self._settings.give_up_on)
