@@ -79,9 +79,9 @@ class Memory:
         the claim.
         """
         with self._effect_at_work(holder.workflow, key):
-            answer = reference.ask(self.see(holder.workflow), holder, key)
-            if answer is not None:
-                return answer
+            found = self.change(holder.workflow, None, lambda state, now: reference.recall(state, now, holder, key))
+            if found is not None:
+                return found
             before, stands = self._copied(holder.workflow, key), False
             try:
                 encoded = encode(effect(self.data))

@@ -122,6 +122,12 @@ def record(state: State, now: datetime, holder: Pass, key: str, encoded: object)
     return _with_record(state, Record(key, encoded, now)), Recorded(encoded, True)
 
 
+def recall(state: State, now: datetime, holder: Pass, key: str) -> tuple[State, Answer | None]:
+    """Say what `transact` answers without its effect, or `None` when it is to run. [CKP-TRANSACT-RECORDED] [CKP-TRANSACT-LIVE]"""
+    answer = ask(state, holder, key)
+    return record(state, now, holder, key, answer.value) if isinstance(answer, Recorded) else (state, answer)
+
+
 def transact(state: State, now: datetime, holder: Pass, key: str, encoded: object) -> tuple[State, Answer]:
     """Commit an effect that gave `encoded`; `first` says whether it counts, or is to be undone. [CKP-TRANSACT-ATOMIC]"""
     free = key not in state.ledger.records
