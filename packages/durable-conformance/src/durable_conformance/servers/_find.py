@@ -131,7 +131,8 @@ def find(kind: Kind, environ: Mapping[str, str] = os.environ) -> Program:
     """Finds what to start a server of this kind from.
 
     In this order: the path in `DURABLE_TEST_<KIND>_BIN`, the wheel, the PATH and the systems' own folders, Docker. With
-    `DURABLE_TEST_SERVERS=docker` it is Docker or nothing; the image is `DURABLE_TEST_<KIND>_IMAGE` or a recent official one.
+    `DURABLE_TEST_SERVERS=docker` it is Docker or nothing, but for PgBouncer, of which there is no official image. The image is
+    `DURABLE_TEST_<KIND>_IMAGE`, or a recent official one.
 
     Raises:
         NoServer: nothing was found, or what was asked for by name does not run.
@@ -140,7 +141,7 @@ def find(kind: Kind, environ: Mapping[str, str] = os.environ) -> Program:
     if asked not in ("", "docker"):
         raise ValueError(f"DURABLE_TEST_SERVERS is {asked!r}; it may be 'docker' or nothing")
     tried: list[str] = []
-    if not asked:
+    if not asked or not _KNOWN[kind].image:
         for origin, path in _candidates(kind, environ):
             found = _look_at(kind, origin, path)
             if isinstance(found, Binary):

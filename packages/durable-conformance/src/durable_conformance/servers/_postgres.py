@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from durable_conformance.servers._docker import Container
-from durable_conformance.servers._find import Binary, Image, Program, find
+from durable_conformance.servers._find import Binary, Image, NoServer, Program, find
 from durable_conformance.servers._pgwire import QueryError, query
 from durable_conformance.servers._server import Server, start_on_free_port
 from durable_conformance.servers._units import Account, Keeper, Process, Unit, open_to_others, own_keeper, servers_account
@@ -29,9 +30,11 @@ _ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
 class PostgresServer(Server):
     """A Postgres server. Its superuser is `postgres`, without a password, over 127.0.0.1."""
 
-    def __init__(self, url: str, origin: str, unit: Unit, settings: Mapping[str, str], data: Path | None) -> None:
+    def __init__(
+        self, url: str, origin: str, unit: Unit, settings: Mapping[str, str], *, name: str, data: Path | None = None
+    ) -> None:
         super().__init__("postgres", url, origin, unit, settings)
-        self._data = data
+        self._name, self._data = name, data
 
     def query(self, sql: str) -> list[list[str | None]]:
         """Runs statements as the superuser, and returns their rows as text.
@@ -55,10 +58,9 @@ class PostgresServer(Server):
         if self._data is not None and not _says_ready(self._data):
             return False
         try:
-            query(self.url, "SELECT 1", seconds=1)
+            return query(self.url, "SHOW cluster_name", seconds=1) == [[self._name]]
         except (OSError, QueryError):
             return False
-        return self._unit.exited() is None
 
 
 def _lock_file(data: Path) -> list[str]:
@@ -117,12 +119,15 @@ def make_postgres(
     """
     if "port" in settings:
         raise ValueError("the port is chosen when the server is started, and kept: see `Server.port`")
-    options = {**_SETTINGS, "port": str(port), **settings}
+    if folder is not None and isinstance(program, Image):
+        raise NoServer("postgres", (f"{program.origin}: its data would not be in the folder that was asked for",))
+    name = f"durable-{secrets.token_hex(8)}"  # by which it is told from a stranger on its port
+    options = {**_SETTINGS, "port": str(port), **settings, "cluster_name": name}
     flags = [flag for name, value in options.items() for flag in ("-c", f"{name}={value}")]
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
     if isinstance(program, Image):
         container = Container(program.name, ["postgres", *flags], {"POSTGRES_HOST_AUTH_METHOD": "trust", **env})
-        return PostgresServer(url, program.origin, container, settings, None)
+        return PostgresServer(url, program.origin, container, settings, name=name)
     home = keeper.make_folder("postgres", folder)
     data, account = home / "data", servers_account()
     _copy(_template(program), data)
@@ -130,7 +135,7 @@ def make_postgres(
         os.sync()  # a power cut shall take what the server had not flushed, not what it was given
     command = [str(_readable(program, keeper, account)), "-D", str(data), *flags]
     unit = Process(keeper, command, home, env, account, orderly=signal.SIGINT, at_once=signal.SIGQUIT)
-    return PostgresServer(url, program.origin, unit, settings, data)
+    return PostgresServer(url, program.origin, unit, settings, name=name, data=data)
 
 
 def _readable(program: Binary, keeper: Keeper, account: Account | None) -> Path:

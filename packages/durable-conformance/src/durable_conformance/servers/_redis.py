@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,7 +48,10 @@ class RedisServer(Server):
             pid = self.info("server").get("process_id")
         except (OSError, ReplyError):
             return False
-        return str(pids[0]) == pid if (pids := self.pids) else self.running  # a container's processes are not ours to see
+        if pids := self.pids:
+            return str(pids[0]) == pid
+        # A container: its processes are not ours to see. One that did not get the port does not say this.
+        return self.running and bool(re.search("Ready to accept connections|Sentinel ID is", self._unit.log()))
 
 
 def version_of(url: str) -> str:
@@ -146,6 +150,8 @@ def make_redis(
 
 
 def _unit(keeper: Keeper, program: Program, flags: list[str], folder: Path | None, env: Mapping[str, str]) -> Unit:
+    if folder is not None and isinstance(program, Image):
+        raise NoServer(program.kind, (f"{program.origin}: its data would not be in the folder that was asked for",))
     if isinstance(program, Image):
         return Container(program.name, [_executable(program.kind), *flags], env)
     home = keeper.make_folder(program.kind, folder)

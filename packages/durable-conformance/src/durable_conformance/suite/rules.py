@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from durable_core import contract
-from durable_core.contract import Delivery, Turn
+from durable_core.contract import Delivery, Pass, Turn
 from durable_core.errors import ReservedKey
 from durable_core.keys import inbox_key
 
@@ -38,7 +38,7 @@ async def a_pass_begins_by_the_stores_clock(bench: Bench) -> None:
     workflow = bench.workflow()
     await bench.durable.arrive(workflow, "k", 1)
     turn = await bench.turn(workflow)
-    due = turn.holder.at + bench.window / 2
+    due = await bench.scheduler.now() + bench.window / 2
     await bench.durable.pause(turn, due)
     await bench.elapse(bench.window / 2)
     turn = await bench.turn(workflow)
@@ -150,32 +150,37 @@ async def bad_names_are_refused_by_every_method(bench: Bench) -> None:
     good = bench.workflow()
     holder = await bench.claim(good)
     for bad in BAD_NAMES:
-        other = replace(holder, workflow=bad)
-        store, durable, scheduler, shown = bench.checkpointer, bench.durable, bench.scheduler, bad[:10]
-        for name, call in {
-            "load": store.load(bad),
-            "history": store.history(bad),
-            "discard": store.discard(bad),
-            "claim": store.claim(bad, LONG, LONG),
-            "supply": store.supply(bad, "k", 1),
-            "supply under": store.supply(good, bad, 1),
-            "append": store.append(bad, 1),
-            "append with once": store.append(good, 1, once=bad),
-            "record": store.record(other, "k", 1),
-            "record under": store.record(holder, bad, 1),
-            "make_ready": scheduler.make_ready(bad),
-            "cancel": scheduler.cancel(bad),
-            "buried": scheduler.buried(bad),
-            "arrive": durable.arrive(bad, "k", 1),
-            "arrive under": durable.arrive(good, bad, 1),
-            "deliver": durable.deliver(bad, 1),
-            "deliver with once": durable.deliver(good, 1, once=bad),
-            "delete": durable.delete(bad),
-            "result": durable.result(bad),
-        }.items():
-            await refused(call, f"{name} {shown!r}")
+        await _refused_everywhere(bench, holder, good, bad)
     same(await bench.checkpointer.load(good), {}, "load after refused calls only")
     await bench.nothing_ready("every call was refused")
+
+
+async def _refused_everywhere(bench: Bench, holder: Pass, good: str, bad: str) -> None:
+    other = replace(holder, workflow=bad)
+    store, durable, scheduler, shown = bench.checkpointer, bench.durable, bench.scheduler, bad[:10]
+    calls: Mapping[str, Callable[[], Coroutine[object, object, object]]] = {
+        "load": lambda: store.load(bad),
+        "history": lambda: store.history(bad),
+        "discard": lambda: store.discard(bad),
+        "claim": lambda: store.claim(bad, LONG, LONG),
+        "supply": lambda: store.supply(bad, "k", 1),
+        "supply under": lambda: store.supply(good, bad, 1),
+        "append": lambda: store.append(bad, 1),
+        "append with once": lambda: store.append(good, 1, once=bad),
+        "record": lambda: store.record(other, "k", 1),
+        "record under": lambda: store.record(holder, bad, 1),
+        "make_ready": lambda: scheduler.make_ready(bad),
+        "cancel": lambda: scheduler.cancel(bad),
+        "buried": lambda: scheduler.buried(bad),
+        "arrive": lambda: durable.arrive(bad, "k", 1),
+        "arrive under": lambda: durable.arrive(good, bad, 1),
+        "deliver": lambda: durable.deliver(bad, 1),
+        "deliver with once": lambda: durable.deliver(good, 1, once=bad),
+        "delete": lambda: durable.delete(bad),
+        "result": lambda: durable.result(bad),
+    }
+    for name, call in calls.items():
+        await refused(call(), f"{name} {shown!r}")
 
 
 @shows("ANY-VALID")

@@ -60,9 +60,13 @@ async def a_lost_reply_changes_no_answer(bench: Bench) -> None:
         same(await wire.lossy(store.renew(holder, LONG), "renew"), True, "what renew gives")
         await wire.lossy(store.release(holder), "release")
         same(await wire.lossy(durable.arrive(workflow, "a", 1), "arrive"), Recorded(1, True), "what arrive gives")
-        (turn,) = await wire.lossy(durable.begin(NOW, LONG), "begin")
+        turns = await wire.lossy(durable.begin(NOW, LONG), "begin")
+        same([turn.holder.workflow for turn in turns], [workflow], "the workflows of the turns that begin gives")
+        (turn,) = turns
         same(await wire.lossy(durable.finish(turn, "done"), "finish"), Recorded("done", True), "what finish gives")
         same(await wire.lossy(store.discard(workflow), "discard"), 4, "what discard removes")
+        await durable.arrive(workflow, "a", 1)
+        same(await wire.lossy(durable.delete(workflow), "delete"), 1, "what delete removes")
         same(await bench.checkpointer.load(workflow), {}, "load")
 
 
