@@ -49,6 +49,15 @@ def test_records_grow_without_changing_what_was_read_before() -> None:
         one["b"]
 
 
+def test_records_share_what_they_grow_from() -> None:
+    """Ten thousand steps of one workflow copy nothing. [CKP-LOAD-PREFIX]"""
+    grown, logs = Records(), set[int]()
+    for number in range(10_000):
+        grown = grown.with_record(Record(f"k{number}", "1", NOW))
+        logs.add(id(grown._log))  # pyright: ignore[reportPrivateUsage]
+    assert (len(grown), len(logs)) == (10_000, 1)
+
+
 def test_records_of_two_branches_do_not_see_each_other() -> None:
     """Growing an older view copies, so that two histories may share a beginning."""
     trunk = Records().with_record(Record("a", "1", NOW))

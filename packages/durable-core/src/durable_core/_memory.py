@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from durable_core import reference
 from durable_core._clock import Clock, SystemClock, later
 from durable_core._memory_queue import Queue, Sleeper
-from durable_core.contract import Delivery, Pass, Recorded, Turn
+from durable_core.contract import Delivery, Description, Pass, Recorded, Turn
 from durable_core.errors import Misconfigured
 from durable_core.reference import Answer, Ledger, State
 
@@ -109,9 +109,7 @@ class Memory:
                     return delivery
             return None
 
-        with self._lock:
-            sleepers = self._queue(queue)
-        return await self._found(sleepers.sleepers, wait, look, sleepers.next_due)
+        return await self._found(lambda: self._queue(queue).sleepers, wait, look, lambda: self._queue(queue).next_due())
 
     async def begin(self, queue: str, wait: timedelta, lease: timedelta, budget: timedelta, limit: int) -> list[Turn]:
         """Take, claim and load up to `limit` workflows. [DUR-BEGIN] [DUR-BEGIN-FRESH]"""
@@ -124,9 +122,8 @@ class Memory:
                     turns.append(turn)
             return turns or None
 
-        with self._lock:
-            sleepers = self._queue(queue)
-        return await self._found(sleepers.sleepers, wait, look, sleepers.next_due) or []
+        turns = await self._found(lambda: self._queue(queue).sleepers, wait, look, lambda: self._queue(queue).next_due())
+        return turns or []
 
     async def watch(self, workflow: str, queue: str, wait: timedelta) -> None:
         """Return once the workflow has a result, or after `wait`. [DUR-RESULT]"""
@@ -134,13 +131,11 @@ class Memory:
         def look(_: datetime) -> bool | None:
             return True if reference.result(self._state(workflow, queue)) is not None else None
 
-        with self._lock:
-            watchers = self._watchers.setdefault(workflow, set())
         try:
-            await self._found(watchers, wait, look, lambda: None)
+            await self._found(lambda: self._watchers.setdefault(workflow, set()), wait, look, lambda: None)
         finally:
             with self._lock:
-                if not watchers and self._watchers.get(workflow) is watchers:
+                if not self._watchers.get(workflow, True):
                     del self._watchers[workflow]
 
     # -------------------------------------------------------------------------------------------------- all workflows
@@ -213,9 +208,16 @@ class Memory:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     async def _found(
-        self, sleepers: set[Sleeper], wait: timedelta, look: Callable[[datetime], T | None], again: Callable[[], datetime | None]
+        self,
+        sleepers: Callable[[], set[Sleeper]],
+        wait: timedelta,
+        look: Callable[[datetime], T | None],
+        again: Callable[[], datetime | None],
     ) -> T | None:
-        """Look, under the lock, until something is found or the wait is over; in between, sleep until woken or `again`."""
+        """Look until something is found or the wait is over; in between, sleep among the `sleepers` until woken or `again`.
+
+        The three functions are called under the lock.
+        """
         with self._lock:
             now = self.clock.now()
             found, deadline = look(now), later(now, wait)
@@ -233,16 +235,17 @@ class Memory:
                 await sleeper.sleep(self.clock.timer((until - now).total_seconds()))
 
     @contextmanager
-    def _asleep(self, sleepers: set[Sleeper]) -> Generator[Sleeper]:
+    def _asleep(self, sleepers: Callable[[], set[Sleeper]]) -> Generator[Sleeper]:
         sleeper = Sleeper()
         unsubscribe = self.clock.subscribe(sleeper.wake)
         with self._lock:
-            sleepers.add(sleeper)
+            place = sleepers()
+            place.add(sleeper)
         try:
             yield sleeper
         finally:
             with self._lock:
-                sleepers.discard(sleeper)
+                place.discard(sleeper)
             unsubscribe()
 
     # --------------------------------------------------------------------------------------------------------- effects
@@ -277,3 +280,27 @@ class Memory:
 async def let_others_run() -> None:
     """Let the event loop turn once, as any store that has a network does: what follows is done as a whole or not at all."""
     await asyncio.sleep(0)
+
+
+def description() -> Description:
+    """Say what the double is. [DUR-DESCRIBE]"""
+    from importlib import metadata  # dear to import, and seldom asked for
+
+    try:
+        version = metadata.version("durable-core")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    return Description(
+        product="memory",
+        version=version,
+        survives_kill="no",
+        survives_power_cut="no",
+        survives_failover="no",
+        transacts=True,
+        undoes=True,
+        interleaves=False,
+        co_commits=True,
+        joins=False,
+        lists=True,
+        poll=timedelta(0),
+    )
