@@ -13,7 +13,7 @@ import pytest
 
 from durable_conformance import servers
 from durable_conformance.servers.__main__ import main
-from durable_conformance.servers._docker import testcontainers_version
+from durable_conformance.servers._docker import version_of_testcontainers
 
 
 def _program(folder: Path, name: str, says: str) -> Path:
@@ -94,7 +94,7 @@ def test_docker_may_be_forced(answering_engine: str) -> None:
         "DURABLE_TEST_POSTGRES_IMAGE": "postgres:14",
         "DOCKER_HOST": answering_engine,
     }
-    if testcontainers_version() is None:
+    if version_of_testcontainers() is None:
         with pytest.raises(servers.NoServer, match="testcontainers is not installed"):
             servers.find("postgres", environ)
     else:

@@ -16,6 +16,10 @@ from durable_conformance.servers._postgres import make_postgres
 from durable_conformance.servers._server import start_on_free_port, wait_until
 from durable_conformance.servers._units import own_keeper
 
+ours = pytest.mark.skipif(
+    os.environ.get("DURABLE_TEST_SERVERS") == "docker", reason="looks at processes and files of this machine, not of a container"
+)
+
 
 @pytest.fixture(scope="module")
 def steady() -> Iterator[servers.PostgresServer]:
@@ -53,6 +57,7 @@ def test_it_listens_on_the_loopback_only(steady: servers.PostgresServer) -> None
     assert urlsplit(steady.url).hostname == "127.0.0.1"
 
 
+@ours
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="asks /proc who runs a process")
 def test_it_never_runs_as_root(steady: servers.PostgresServer) -> None:
     """It belongs to nobody when the tests run as root, and to the user who tests otherwise."""
@@ -62,6 +67,7 @@ def test_it_never_runs_as_root(steady: servers.PostgresServer) -> None:
     assert os.getuid() in (0, owner)
 
 
+@ours
 def test_it_gets_the_environment_it_was_given() -> None:
     """Variables such as LD_PRELOAD reach the server, and ours do not."""
     with servers.postgres(env={"FOR_THE_SERVER": "1"}) as server:
@@ -89,6 +95,7 @@ def test_what_was_committed_survives_a_kill(server: servers.PostgresServer) -> N
     assert not set(before) & set(server.pids)
 
 
+@ours
 def test_a_restart_is_orderly(server: servers.PostgresServer) -> None:
     """After `restart` nothing had to be recovered, and the data are there."""
     server.query("CREATE TABLE t (n int)")
@@ -117,6 +124,7 @@ def test_a_paused_server_can_be_killed(server: servers.PostgresServer) -> None:
     assert not server.running
 
 
+@ours
 def test_its_data_go_with_it() -> None:
     """Nothing of a server stays: no process, no folder."""
     with servers.postgres() as server:
@@ -127,6 +135,7 @@ def test_its_data_go_with_it() -> None:
     assert not home.exists()
 
 
+@ours
 def test_its_data_may_be_put_elsewhere() -> None:
     """The folder that was asked for holds the data, and is empty afterwards."""
     with tempfile.TemporaryDirectory() as name:
@@ -138,6 +147,7 @@ def test_its_data_may_be_put_elsewhere() -> None:
         assert list(folder.iterdir()) == []
 
 
+@ours
 def test_a_wrong_setting_says_what_the_server_said() -> None:
     """A server that does not start is an error with its log, not a wait."""
     with pytest.raises(servers.DidNotStart, match="no_such_setting"):

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from durable_conformance.servers._docker import engine_answers, testcontainers_version
+from durable_conformance.servers._docker import engine_answers, version_of_testcontainers
 from durable_conformance.servers._find import KINDS, Binary, Kind, NoServer, find
 from durable_conformance.servers._share import SHAREABLE, given
 from durable_conformance.servers._units import DidNotStart
@@ -54,7 +54,7 @@ def _show_given() -> list[DidNotStart]:
 
 def _show_docker() -> None:
     engine = "an engine answers" if engine_answers(os.environ) else "no engine answers"
-    print(f"{'docker':15} {testcontainers_version() or '-':10} {engine}; the version is that of testcontainers")
+    print(f"{'docker':15} {version_of_testcontainers() or '-':10} {engine}; the version is that of testcontainers")
 
 
 if __name__ == "__main__":

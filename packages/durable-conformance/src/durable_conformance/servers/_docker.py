@@ -38,7 +38,7 @@ def _connect(scheme: str, path: str, host: str, port: int) -> socket.socket:
     return engine
 
 
-def testcontainers_version() -> str | None:
+def version_of_testcontainers() -> str | None:
     """The version of testcontainers, or None where it is not installed."""
     try:
         return importlib.metadata.version("testcontainers")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from durable_conformance.servers._docker import engine_answers, testcontainers_version
+from durable_conformance.servers._docker import engine_answers, version_of_testcontainers
 
 Kind = Literal["postgres", "redis", "valkey", "pgbouncer"]
 KINDS: tuple[Kind, ...] = ("postgres", "redis", "valkey", "pgbouncer")
@@ -213,7 +213,7 @@ def _image(kind: Kind, environ: Mapping[str, str]) -> Image | str:
     name = environ.get(f"DURABLE_TEST_{kind.upper()}_IMAGE") or _KNOWN[kind].image
     if not name:
         return "Docker: there is no image of it that we know"
-    version = testcontainers_version()
+    version = version_of_testcontainers()
     if not engine_answers(environ):
         return "Docker: no engine answers"
     if version is None:
