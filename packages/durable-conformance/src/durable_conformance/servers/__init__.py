@@ -26,7 +26,7 @@ from durable_conformance.servers._redis import (
     redis_replica,
     sentinel,
 )
-from durable_conformance.servers._resp import Reply, ReplyError
+from durable_conformance.servers._resp import Reply, ReplyError, Resp
 from durable_conformance.servers._server import Address, Server
 from durable_conformance.servers._share import SHAREABLE, Shareable, given, shared
 from durable_conformance.servers._units import DidNotStart
@@ -52,6 +52,7 @@ __all__ = [
     "Replicated",
     "Reply",
     "ReplyError",
+    "Resp",
     "Server",
     "Shareable",
     "Watched",
