@@ -66,10 +66,8 @@ async def test_work_the_part_before_the_first_slash_names_the_body() -> None:
     for workflow in ("order", "order/1", "order/1/2", "orders/1"):
         await start(durable, workflow)
     await Worker(durable).settle({"order": named("order"), "orders": named("orders")})
-    assert ["order", "order", "order", "orders"] == [
-        ended.value if isinstance(ended := await durable.result(workflow), Finished) else None
-        for workflow in ("order", "order/1", "order/1/2", "orders/1")
-    ]
+    names = [await result(durable, workflow, str) for workflow in ("order", "order/1", "order/1/2", "orders/1")]
+    assert names == [Finished("order"), Finished("order"), Finished("order"), Finished("orders")]
 
 
 async def test_work_runs_at_most_limit_passes_and_uses_every_slot() -> None:
@@ -112,13 +110,13 @@ async def test_an_idle_worker_asks_the_store_once_and_waits_there() -> None:
     durable = Counted(clock=clock)
     worker = Worker(durable)
     running = asyncio.create_task(worker.run({}))
-    while not durable.begun:
+    while not durable.begun:  # noqa: ASYNC110
         await asyncio.sleep(0)
     for _ in range(100):
         await asyncio.sleep(0)
     assert durable.begun == [(timedelta(seconds=20), 50)]
     clock.advance(timedelta(seconds=20))
-    while len(durable.begun) < 2:
+    while len(durable.begun) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0)
     worker.drain()
     await running

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ import pytest
 from durable_core import Finished, OutcomeUnknown, Run, in_thread, result, start
 from durable_core._clock import ManualClock
 from durable_core.contract import Turn
-from durable_core.memory import MemoryDurable
+from durable_core.memory import MemoryDurable, MemoryEffect
 from durable_core.observer import Event, PassEnded, PutBack
 from durable_core.worker import Worker
 
@@ -44,7 +44,7 @@ class Effect:
 class Scene:
     """A worker that is inside an effect."""
 
-    def __init__(self, durable: MemoryDurable, worker: Worker, running: asyncio.Task[None], effect: Effect) -> None:
+    def __init__(self, durable: MemoryDurable, worker: Worker[MemoryEffect], running: asyncio.Task[None], effect: Effect) -> None:
         self.durable, self.worker, self.running, self.effect = durable, worker, running, effect
         self.events: list[Event] = []
 
@@ -130,7 +130,7 @@ async def test_work_drain_keeps_renewing() -> None:
         for _ in range(6):
             (before,) = await durable.workflows()
             clock.advance(MINUTE / 3)
-            while (await durable.workflows())[0].held_until == before.held_until:
+            while (await durable.workflows())[0].held_until == before.held_until:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         at.effect.go.set()
         await at.running
@@ -356,14 +356,14 @@ async def test_work_drain_leaves_handlers_of_the_loop_in_place() -> None:
 class Bare(asyncio.SelectorEventLoop):
     """A loop without signal handlers, as on Windows."""
 
-    def add_signal_handler(self, *args: object) -> None:
+    def add_signal_handler(self, sig: int, callback: object, *args: object) -> None:
         raise NotImplementedError
 
 
-def run_with(loop: asyncio.AbstractEventLoop, main: Callable[[], object]) -> None:
+def run_with(loop: asyncio.AbstractEventLoop, main: Callable[[], Coroutine[object, object, None]]) -> None:
     """Run it on this loop."""
     try:
-        loop.run_until_complete(main())  # type: ignore[call-overload]  # pyright: ignore[reportUnknownMemberType, reportArgumentType, reportCallIssue]
+        loop.run_until_complete(main())
     finally:
         loop.close()
 

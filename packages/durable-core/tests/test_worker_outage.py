@@ -75,7 +75,7 @@ class Faulty(MemoryDurable):
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what the test waits for."""
     async with asyncio.timeout(30):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

@@ -44,11 +44,11 @@ def raising(error: BaseException) -> Callable[[Run], Awaitable[None]]:
     return body
 
 
-async def reason_after(body: Callable[[Run], Awaitable[object]], **options: Retry) -> str | None:
+async def reason_after(body: Callable[[Run], Awaitable[object]]) -> str | None:
     """Give the reason why a workflow was buried at its first pass, or `None` when it was not."""
     durable = MemoryDurable(clock=ManualClock())
     await start(durable, "job/1", 5)
-    await Worker(durable, **options).settle({"job": body})
+    await Worker(durable).settle({"job": body})
     ended = await durable.result("job/1")
     return ended.reason if isinstance(ended, Failed) else None
 
@@ -229,6 +229,12 @@ class SubText(Exception):
         return Text("sub")
 
 
+class Long(Exception):
+    pass
+
+
+Long.__name__ = "x" * 9_999
+
 STRANGE: list[BaseException] = [
     Unspeakable(),
     Interrupting(),
@@ -237,7 +243,7 @@ STRANGE: list[BaseException] = [
     GiveUp(5),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GiveUp("\ud800\0" * 5_000),
     ValueError("\0\ud800" * 9_999),
-    type("x" * 9_999, (Exception,), {})("x"),
+    Long("x"),
     RecursionError(),
     ExceptionGroup("\ud800" * 9_999, [Unspeakable(), ValueError("\0" * 9_999)] * 2_000),
     BaseExceptionGroup("x", [Interrupting()]),

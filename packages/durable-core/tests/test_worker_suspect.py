@@ -30,7 +30,7 @@ async def lapse(durable: MemoryDurable, clock: ManualClock, times: int) -> None:
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what the test waits for."""
     async with asyncio.timeout(30):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -198,7 +198,7 @@ async def test_work_suspect_is_alone_among_all_workers_of_the_process() -> None:
 
     async def held(run: Run) -> int:
         inside.set()
-        while not go.is_set():
+        while not go.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         return 1
 
