@@ -235,12 +235,19 @@ class Long(Exception):
 
 Long.__name__ = "x" * 9_999
 
+
+def wordless() -> GiveUp:
+    error = GiveUp("")
+    error.reason = 5  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    return error
+
+
 STRANGE: list[BaseException] = [
     Unspeakable(),
     Interrupting(),
     NotText(),
     SubText(),
-    GiveUp(5),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    wordless(),
     GiveUp("\ud800\0" * 5_000),
     ValueError("\0\ud800" * 9_999),
     Long("x"),

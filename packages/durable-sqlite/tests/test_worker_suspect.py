@@ -43,7 +43,8 @@ async def test_case_15_the_killer_is_buried_and_none_of_the_innocents_is(tmp_pat
                     await asyncio.sleep(0.01)
             for process in workers:
                 process.send_signal(signal.SIGTERM)
-            assert [await asyncio.to_thread(process.wait, 60) for process in workers] == [0] * processes
+            for process in workers:  # one that was started just now may have no handler yet
+                assert await asyncio.to_thread(process.wait, 60) in (0, -signal.SIGTERM)
         finally:
             for process in workers:
                 process.kill()
