@@ -74,6 +74,10 @@ class Point(NamedTuple):
     y: int
 
 
+class Place(Point):
+    __slots__ = ()
+
+
 def in_order(value: Json) -> Json:
     """Give the value with its dicts in the order of their keys: then its `repr` tells all, types and signs included."""
     if isinstance(value, dict):
@@ -217,6 +221,7 @@ UNCARRIED: list[tuple[object, str]] = [
     (Name("ada"), "Name"),
     (Numbers([1]), "Numbers"),
     (Pair((1, 2)), "Pair"),
+    (Place(1, 2), "Place"),
     (defaultdict(int, a=1), "defaultdict"),
     (OrderedDict({"a": 1}), "OrderedDict"),
     (UserDict(a=1), "UserDict"),

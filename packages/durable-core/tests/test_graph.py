@@ -217,6 +217,20 @@ async def test_every_taker_gets_a_copy_of_its_own(store: MemoryCheckpointer) -> 
     assert len({id(value) for value in given_out}) == 4
 
 
+async def test_a_node_keeps_no_hold_on_what_it_gave(store: MemoryCheckpointer) -> None:
+    """RUN-GRAPH: what is handed on came back from the codec; the node's own object may change without harm."""
+    mine = [1]
+
+    async def make() -> list[int]:
+        return mine
+
+    async def take(numbers: list[int]) -> list[int]:
+        mine.append(2)
+        return numbers
+
+    assert await run_durably(Graph(Node("taken", take, Node("made", make))), store, await claimed(store)) == [1]
+
+
 async def test_a_source_is_handed_on_as_it_is(store: MemoryCheckpointer) -> None:
     """RUN-GRAPH: an input is not recorded and needs no codec; a graph may even give it back."""
 
@@ -461,6 +475,30 @@ async def test_a_record_that_does_not_come_back_is_not_waited_for_for_ever(
     output = Node("all", Calls().giving("all", 1), Node("paid", five), Node("failing", fail))
     with pytest.raises(ValueError, match="no"):
         await run_durably(Graph(output), gated, await claimed(store))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_cancellation_is_not_swallowed_by_a_failure(store: MemoryCheckpointer) -> None:
+    """RUN-GRAPH, kind 10: a run that is cancelled while it stops is cancelled, and still leaves nothing at work."""
+    gated = Gated(store, "paid")
+    failed = asyncio.Event()
+
+    async def fail() -> None:
+        await gated.asked.wait()
+        failed.set()
+        raise ValueError("no")
+
+    output = Node("all", Calls().giving("all", 1), Node("paid", five), Node("failing", fail))
+    running = asyncio.create_task(run_durably(Graph(output), gated, await claimed(store)))
+    await failed.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.sleep(0)
+    gated.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await store.load("w") == {"paid": 5}
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

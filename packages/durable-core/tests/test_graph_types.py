@@ -257,6 +257,8 @@ CHANGES: list[tuple[object, object, str]] = [
     ({1: "a"}, {True: "a"}, "the value[1] is int and comes back as bool"),
     ({(1,): 0}, {(1.0,): 0}, "the value[(1,)][0] is int and comes back as float"),
     ({1}, {1.0}, "the value[1] is int and comes back as float"),
+    ({1, 2}, {1}, "the value[2] is int and comes back as nothing"),
+    ({1}, {1, 2}, "the value[2] is nothing and comes back as int"),
     (frozenset({1}), {1}, "the value is frozenset and comes back as set"),
     (Order(1), Order(True), "the value['number'] is int and comes back as bool"),
     (Order(1, [(2,)]), Order(1, [[2]]), "the value['lines'][0] is tuple and comes back as list"),

@@ -77,7 +77,7 @@ class Running(Generic[E]):
     async def finish(self) -> None:
         """Run what is not recorded. However it ends, no node is left at work."""
         try:
-            while self._start():
+            while not self._failures and self._start():
                 done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
                 self._collect(done)
         finally:
@@ -93,8 +93,8 @@ class Running(Generic[E]):
         return self._roundtrip(name, value)
 
     def _start(self) -> bool:
-        """Start what is ready, as far as the limit allows, and say whether to go on."""
-        while not self._failures and len(self._tasks) < self._limit:
+        """Start what is ready, as far as the limit allows, and say whether anything is at work."""
+        while len(self._tasks) < self._limit:
             if not self._ready:
                 self._ready.extend(self._sorter.get_ready())
             if not self._ready:
@@ -104,7 +104,7 @@ class Running(Generic[E]):
                 self._sorter.done(name)
             else:
                 self._tasks[asyncio.create_task(self._run(name))] = name
-        return bool(self._tasks) and not self._failures
+        return bool(self._tasks)
 
     async def _run(self, name: str) -> object:
         work = Work(
