@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from datetime import datetime
 
@@ -62,6 +62,7 @@ class Settle:
         self._loop = asyncio.get_running_loop()
         self._workflow, self._clock = workflow, clock
         self._inside: dict[asyncio.Task[object], int] = {}
+        self._stopped: set[asyncio.Task[object]] = set()
         self._working = 0
         self._held: dict[_Held, None] = {}
         self._moves = self._seen = self._left = 0
@@ -136,6 +137,7 @@ class Settle:
             self._inside[task] -= 1
         else:
             del self._inside[task]
+            self._stopped.discard(task)
         if error is None:
             self._failures.pop(key, None)
         elif isinstance(error, Interruption):
@@ -171,14 +173,16 @@ class Settle:
         if self.lost is not None:
             return
         self.lost = _copied(why)
-        spared = {asyncio.current_task()}
         for held in list(self._held):
             self.lost_seen = self.lost_seen or not self._returned
             self._fail(held, _copied(why))
-            spared.add(held.task)
-        for task in list(self._inside):
-            if task not in spared:
-                task.cancel()
+            self._stopped.add(held.task)
+        self._stop(task for task in self._inside if task is not asyncio.current_task())
+
+    def stop_body(self) -> None:
+        """End the body, wherever it is."""
+        if self._body is not None:
+            self._stop((self._body,))
 
     def lost_now(self) -> Fenced | Contended | None:
         """Give the loss, to raise it."""
@@ -209,13 +213,20 @@ class Settle:
 
     async def end(self) -> None:
         """Close the run: cancel the tasks that are inside a call and wait for those calls to end."""
+        if self._ended:  # somebody is impatient
+            self._stopped.clear()
         self._ended = True
-        for task in list(self._inside):
-            task.cancel()
+        self._stop(self._inside)
         while self._inside:
             self._quiet = self._loop.create_future()
             self._watch()
             await self._quiet
+
+    def _stop(self, tasks: Iterable[asyncio.Task[object]]) -> None:
+        """Cancel tasks, once: a second cancellation would interrupt what an effect does about the first."""
+        for task in [task for task in tasks if task not in self._stopped]:
+            self._stopped.add(task)
+            task.cancel()
 
     def _resume(self, held: _Held) -> None:
         """Take a wait that ends out of the held ones; its call is at work again."""

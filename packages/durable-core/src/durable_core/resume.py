@@ -76,7 +76,6 @@ class Advance(Generic[E_contra]):
         self._checkpointer, self._pulse, self._records = checkpointer, pulse, records
         self._settle = Settle(self._workflow, pulse.now)
         self._run = Run(checkpointer, pulse, self._settle, records, observer)
-        self._body: asyncio.Task[object] | None = None
 
     def __repr__(self) -> str:
         return f"<Advance of {self._workflow!r}: {self._settle!r}>"
@@ -93,15 +92,13 @@ class Advance(Generic[E_contra]):
     def lose(self) -> None:
         """End the body, because the claim is lost; `outcome` raises `Fenced`."""
         self._settle.lose(Fenced(self._workflow, self._pulse.holder.token))
-        if self._body is not None:
-            self._body.cancel()
+        self._settle.stop_body()
 
     async def outcome(self, body: Callable[[Run[E_contra]], Awaitable[T]]) -> Outcome[T]:
         """Call the body and give how the pass ended. Cancelling this cancels the body, and waits for its calls."""
         if OUTCOME in self._records:
             return Completed(cast(T, self._records[OUTCOME]))  # as `_crossed`
         task: asyncio.Task[T] = asyncio.create_task(self._called(body))
-        self._body = task
         self._settle.began(task)
         held: tuple[Wait, ...] = ()
         try:
@@ -113,7 +110,6 @@ class Advance(Generic[E_contra]):
                 await _uninterrupted(self._settle.end)
             return self._verdict(task, held)
         finally:
-            self._body = None
             self._settle.forget()
             del task  # what a body raised holds this frame, which would hold it
 
