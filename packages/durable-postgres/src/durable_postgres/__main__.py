@@ -1,0 +1,24 @@
+"""`python -m durable_postgres schema [NAME]` prints the schema, for a role that may create what the application may not."""
+
+from __future__ import annotations
+
+import sys
+
+from durable_postgres.schema import printed
+
+
+def main(arguments: list[str]) -> int:
+    """Print the schema, or how to ask for it."""
+    match arguments:
+        case ["schema"]:
+            print(printed())
+        case ["schema", name]:
+            print(printed(name))
+        case _:
+            print("usage: python -m durable_postgres schema [NAME]", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,210 @@
+"""The records of workflows in Postgres."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from durable_core.codec import JsonCodec
+from durable_core.contract import CheckpointCodec, Checkpointer, Description, Entry, Pass, Recorded, Written
+from durable_core.errors import Fenced, Misconfigured
+from durable_core.keys import INBOX, check_duration, check_key, check_once, check_skip, check_workflow
+from durable_postgres import effect, sql
+from durable_postgres._bell import Bell
+from durable_postgres._coding import Coding
+from durable_postgres._describe import describe
+from durable_postgres._lane import Lane
+from durable_postgres._pool import Connection, Connections, Pool, Rows, undone
+from durable_postgres.effect import SqlEffect
+
+FENCED, ENDED, RECORDED, FULL = "DU002", "DU003", "DU004", "DU005"
+_GUARD = "23503"
+
+
+class PostgresCheckpointer:
+    """A `Checkpointer[SqlEffect]`: the clauses of `durable_core.contract.Checkpointer` hold, each write in one commit.
+
+    `pool` is the application's own, and is used in autocommit; `schema` is where the tables are, by default wherever the search
+    path of the connection finds them. Every method may raise `psycopg.Error` and `psycopg_pool.PoolTimeout`.
+    """
+
+    def __init__(self, pool: Pool, *, schema: str | None = None, codec: CheckpointCodec[str] | None = None) -> None:
+        self.pool, self.schema = pool, schema
+        self.connections = Connections(pool, schema)
+        self.coding = Coding(JsonCodec() if codec is None else codec)
+        self.lane = Lane(self.connections)
+        self.bell = Bell(self.connections)
+
+    def __repr__(self) -> str:
+        return f"PostgresCheckpointer({self.connections!r})"
+
+    def roundtrip(self, value: object, /) -> object:
+        """Give `decode(encode(value))`. Raises: `NotEncodable`."""
+        return self.coding.roundtrip(value)
+
+    async def load(self, workflow: str, /, *, skip: int = 0) -> dict[str, object]:
+        """Give every record but the first `skip`. Raises: `NotParsed`. [CKP-LOAD-ORDER] [CKP-LOAD-PREFIX]"""
+        check_workflow(workflow)
+        check_skip(skip)
+        rows = await self.connections.call(sql.LOAD, (workflow, skip))
+        return {text(key): self.coding.decode(workflow, text(key), text(value)) for key, value in rows}
+
+    async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
+        """Record as the holder. Raises: `Fenced`, `NotEncodable`. [CKP-RECORD-ONCE] [CKP-RECORD-FENCED] [CKP-RECORD-DURABLE]"""
+        workflow = holder.workflow
+        check_key(workflow, key)
+        stored = self.coding.encode(workflow, key, value)
+        return self.recorded(workflow, key, stored, await self.lane.record(workflow, holder.token, key, stored))
+
+    async def transact(self, holder: Pass, key: str, effect_: SqlEffect, /) -> object:
+        """Apply an effect and record its result in one commit, or do neither. [CKP-TRANSACT-ATOMIC] [CKP-TRANSACT-OWN]
+
+        No lock of the store is held while the effect runs; the fence is asked again, under the position lock, in the commit. A
+        long effect holds a connection, and the horizon of the whole database: bound it with `statement_timeout`.
+
+        Raises: `Fenced`, `NotEncodable`, `Misconfigured`, and whatever the effect raises, unchanged.
+        """
+        check_key(holder.workflow, key)
+        effect.check(effect_)
+        async with self.connections.connection() as connection:
+            try:
+                stored = await self._transact(connection, holder, key, effect_)
+            except BaseException:
+                await undone(connection)
+                raise
+        if stored is None:
+            stored = await self._stored(holder.workflow, key)
+        return self.coding.decode(holder.workflow, key, stored)
+
+    async def _transact(self, connection: Connection, holder: Pass, key: str, effect_: SqlEffect) -> str | None:
+        """Give what is stored, or `None` when somebody else recorded it meanwhile."""
+        workflow, token = holder.workflow, holder.token
+        async with connection.pipeline(), connection.cursor(row_factory=tuple_row) as cursor:
+            await connection.execute(sql.READ_COMMITTED)
+            await cursor.execute(self.connections.statement(sql.TRANSACT), (workflow, token, key))
+            ((state, recorded, guard),) = await cursor.fetchall()
+        if state:
+            await connection.rollback()
+            if state == 1:
+                return text(recorded)
+            raise Fenced(workflow, token, key)
+        async with connection.cursor() as cursor:
+            stored = self.coding.encode(workflow, key, await effect_(cursor))
+        try:
+            async with connection.pipeline():
+                await connection.execute(self.connections.statement(sql.TRANSACTED), (workflow, token, key, stored, guard))
+                await connection.execute(sql.COMMIT)
+        except psycopg.Error as error:
+            if error.sqlstate == RECORDED:
+                return None
+            if error.sqlstate == FENCED:
+                raise Fenced(workflow, token, key) from None
+            if error.sqlstate == ENDED:
+                raise Misconfigured(f"the effect {key!r} of workflow {workflow!r} ended its transaction; it is undone") from error
+            raise
+        return stored
+
+    async def _stored(self, workflow: str, key: str) -> str:
+        ((stored,),) = await self.connections.call(sql.RECORDED, (workflow, key))
+        return text(stored)
+
+    async def supply(self, workflow: str, key: str, value: object, /) -> Recorded:
+        """Record from outside any pass. Raises: `NotEncodable`. [CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE]"""
+        check_key(workflow, key)
+        stored = self.coding.encode(workflow, key, value)
+        return self.recorded(workflow, key, stored, await self.lane.record(workflow, None, key, stored))
+
+    async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
+        """Add a message to the inbox. Raises: `NotEncodable`, `ValueError` if it is full. [CKP-APPEND-ABOVE] [CKP-APPEND-ONCE]"""
+        check_workflow(workflow)
+        check_once(once)
+        stored = self.coding.encode(workflow, INBOX, value)
+        try:
+            rows = await self.connections.call(sql.APPEND, (workflow, stored, once))
+        except psycopg.Error as error:
+            raise full(workflow, error) from error
+        return self.entry(workflow, rows)
+
+    async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
+        """Take the workflow for one pass, or give `None`. [CKP-CLAIM-ONE] [CKP-CLAIM-RISING] [CKP-CLAIM-LAPSE]"""
+        check_workflow(workflow)
+        check_duration(budget, "budget")
+        check_duration(alive, "alive")
+        rows = await self.connections.call(sql.CLAIM, (workflow, budget, alive))
+        return Pass(workflow, number(rows[0][0]), instant(rows[0][1])) if rows else None
+
+    async def extend(self, holder: Pass, budget: timedelta, alive: timedelta, /) -> bool:
+        """Grant `budget` from now. [CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] [CKP-HOLD-LOST]"""
+        check_workflow(holder.workflow)
+        check_duration(budget, "budget")
+        check_duration(alive, "alive")
+        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, budget, alive)))[0][0])
+
+    async def renew(self, holder: Pass, alive: timedelta, /) -> bool:
+        """Give a sign of life. [CKP-RENEW-LIVE] [CKP-RENEW-BUDGET] [CKP-HOLD-LOST]"""
+        check_workflow(holder.workflow)
+        check_duration(alive, "alive")
+        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, None, alive)))[0][0])
+
+    async def release(self, holder: Pass, /) -> None:
+        """Give the claim back. [CKP-RELEASE-FREE] [CKP-RELEASE-FINAL]"""
+        check_workflow(holder.workflow)
+        await self.connections.call(sql.RELEASE, (holder.workflow, holder.token))
+        self.bell.ring()
+
+    async def history(self, workflow: str, /) -> dict[str, Written]:
+        """Give every record with its time. Raises: `NotParsed`. [CKP-HISTORY-SAME] [CKP-HISTORY-TIME] [CKP-HISTORY-RISING]"""
+        check_workflow(workflow)
+        decode = self.coding.decode
+        rows = await self.connections.call(sql.HISTORY, (workflow,))
+        return {text(key): Written(decode(workflow, text(key), text(stored)), instant(at)) for key, stored, at in rows}
+
+    async def discard(self, workflow: str, /) -> int:
+        """Forget every record, and say how many there were. [CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE]"""
+        check_workflow(workflow)
+        gone = number((await self.connections.call(sql.DISCARD, (workflow, None)))[0][0])
+        self.bell.ring()
+        return gone
+
+    async def describe(self, /) -> Description:
+        """Say what the store promises now. [DUR-DESCRIBE]"""
+        return await describe(self.connections, self.bell)
+
+    def recorded(self, workflow: str, key: str, stored: str, other: str | None) -> Recorded:
+        """Give the answer of a write: `other` is what was there instead."""
+        return Recorded(self.coding.decode(workflow, key, stored if other is None else other), other is None)
+
+    def entry(self, workflow: str, rows: Rows) -> Entry[object]:
+        """Give the answer of an append."""
+        key, stored = rows[0]
+        return Entry(text(key), self.coding.decode(workflow, text(key), text(stored)))
+
+
+def full(workflow: str, error: psycopg.Error) -> Exception:
+    """Give our refusal for a full inbox, and any other error as it is."""
+    if error.sqlstate == FULL:
+        return ValueError(f"the inbox of workflow {workflow!r} is full: the number of an entry is below 2^53")
+    return error
+
+
+def text(value: object) -> str:
+    """Take a column of text."""
+    assert isinstance(value, str)
+    return value
+
+
+def number(value: object) -> int:
+    """Take a column of bigint."""
+    assert isinstance(value, int)
+    return value
+
+
+def instant(value: object) -> datetime:
+    """Take a column of timestamptz, in UTC."""
+    assert isinstance(value, datetime)
+    return value.astimezone(UTC)
+
+
+_: type[Checkpointer[SqlEffect]] = PostgresCheckpointer
