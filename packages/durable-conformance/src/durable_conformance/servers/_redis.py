@@ -45,6 +45,7 @@ class RedisServer(Server):
 
     def _answers(self) -> bool:
         try:
+            self.call("PING")  # which is refused while it loads its data; INFO is not
             pid = self.info("server").get("process_id")
         except (OSError, ReplyError):
             return False

@@ -94,7 +94,10 @@ class Server(ABC):
 
         Raises:
             DidNotStart: it ended, or did not answer within a minute.
+            RuntimeError: it runs.
         """
+        if self.running:
+            raise RuntimeError(f"{self!r} cannot be started: it runs")
         self._unit.start()
         self._wait_until_ready()
 
