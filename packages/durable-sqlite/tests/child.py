@@ -139,7 +139,7 @@ async def die(durable: SqliteDurable, method: str, number: str) -> None:
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        turns = await durable.begin(timedelta(0), MINUTE) if method in ("finish", "pause", "fail") else ()
+        turns = list(await durable.begin(timedelta(0), MINUTE)) if method in ("finish", "pause", "fail") else []
         doing: dict[str, Callable[[], Awaitable[object]]] = {
             "arrive": lambda: durable.arrive("w", "a", 1),
             "deliver": lambda: durable.deliver("w", 1),

@@ -27,10 +27,14 @@ async def begun_as(durable: SqliteDurable, workflow: str) -> None:
             await durable.pause(turn, turn.holder.at + LONG)
         case "blocked":
             await durable.pause(turn, None)
+        case _:
+            pass  # it is running
 
 
 async def test_list_shows_each_state(durable: SqliteDurable, statements: list[str]) -> None:
-    """[CAT-LIST] Each workflow with its state, records, times, holder, attempt and reason, in the order of the ids; reads only."""
+    """[CAT-LIST] Each workflow with its state, records, times, holder, attempt and reason, in the order of the ids; reads
+    only.
+    """
     for name in ("running", "sleeping", "blocked", "buried", "finished", "ready"):
         await begun_as(durable, name)
     del statements[:]
@@ -94,7 +98,9 @@ async def test_list_pages_through_many(durable: SqliteDurable, monkeypatch: pyte
 
 
 async def test_sweep_takes_what_finished_before_and_nothing_else(durable: SqliteDurable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[CAT-SWEEP] Never one that is claimed, ready, sleeping, blocked or buried, in whatever queue; not one that finished later."""
+    """[CAT-SWEEP] Never one that is claimed, ready, sleeping, blocked or buried, in whatever queue; not one that finished
+    later.
+    """
     monkeypatch.setattr(_catalog, "_PART", 2)
     for name in ("running", "sleeping", "blocked", "buried"):
         await begun_as(durable, name)
@@ -126,10 +132,12 @@ async def test_sweep_works_in_batches(durable: SqliteDurable, statements: list[s
     for number in range(4):
         await durable.checkpointer.supply(f"w/{number}", "outcome:", 1)
     await durable.checkpointer.connection.write(
-        lambda tx: tx.execute(
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) "
-            "INSERT INTO workflow_checkpoint (workflow, key, value, at) SELECT 'v/' || i, 'outcome:', '1', 5 FROM n"
-        ).rowcount
+        lambda tx: (
+            tx.execute(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) "
+                "INSERT INTO workflow_checkpoint (workflow, key, value, at) SELECT 'v/' || i, 'outcome:', '1', 5 FROM n"
+            ).rowcount
+        )
     )
     del statements[:]
     assert await durable.sweep(await durable.scheduler.now() + LONG) == 504

@@ -1,7 +1,7 @@
 """`SqliteCheckpointer`: each clause of the checkpointer at least once, on real files."""
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,12 @@ def checkpointer(durable: SqliteDurable) -> SqliteCheckpointer:
     return durable.checkpointer
 
 
-async def claimed(checkpointer: SqliteCheckpointer, workflow: str = "w", budget: timedelta = LONG, alive: timedelta = LONG) -> Pass:
+async def claimed(
+    checkpointer: SqliteCheckpointer, workflow: str = "w", budget: timedelta = LONG, alive: timedelta = LONG
+) -> Pass:
     """Claim, as soon as that is possible."""
     async with asyncio.timeout(30):
-        while (holder := await checkpointer.claim(workflow, budget, alive)) is None:
+        while (holder := await checkpointer.claim(workflow, budget, alive)) is None:  # noqa: ASYNC110 - until it lapses
             await asyncio.sleep(0.001)
     return holder
 
@@ -40,7 +42,9 @@ async def test_load_empty_creates_nothing(checkpointer: SqliteCheckpointer, stat
 
 
 async def test_load_order_is_that_of_the_first_record(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-LOAD-ORDER] Keys stand in the order in which they were first recorded, whoever wrote them; `skip` leaves out from the front."""
+    """[CKP-LOAD-ORDER] Keys stand in the order in which they were first recorded, whoever wrote them; `skip` leaves out from
+    the front.
+    """
     holder = await claimed(checkpointer)
     await checkpointer.supply("w", "z", 1)
     await checkpointer.record(holder, "a", 2)
@@ -93,7 +97,9 @@ async def test_load_isolated_from_strange_neighbours(checkpointer: SqliteCheckpo
     assert await checkpointer.load("w") == {"k": "w's", "l": 1}
 
 
-async def test_load_shared_with_a_store_that_opens_later(checkpointer: SqliteCheckpointer, other: SqliteDurable, path: Path) -> None:
+async def test_load_shared_with_a_store_that_opens_later(
+    checkpointer: SqliteCheckpointer, other: SqliteDurable, path: Path
+) -> None:
     """[CKP-LOAD-SHARED] A second store and one that is opened after a restart see the same."""
     await checkpointer.supply("w", "k", 1)
     assert await other.checkpointer.load("w") == {"k": 1}
@@ -121,7 +127,9 @@ async def test_record_once_in_every_interleaving(checkpointer: SqliteCheckpointe
 
 
 async def test_record_first_is_a_matter_of_the_encoding(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-RECORD-FIRST] A tie is a win for both, and so is a value that the codec reshapes; a different one loses and learns to what."""
+    """[CKP-RECORD-FIRST] A tie is a win for both, and so is a value that the codec reshapes; a different one loses and learns
+    to what.
+    """
     holder = await claimed(checkpointer)
     assert await checkpointer.record(holder, "k", (1, 2)) == Recorded([1, 2], True)
     assert await checkpointer.record(holder, "k", [1, 2]) == Recorded([1, 2], True)
@@ -147,7 +155,9 @@ async def test_record_fenced_once_another_token_was_issued(checkpointer: SqliteC
 
 
 async def test_record_lapsed_still_writes_until_somebody_claims(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-RECORD-LAPSED] [CKP-RECORD-LIVE] A lapsed claim that nobody took may write, and lives again by that, within its budget."""
+    """[CKP-RECORD-LAPSED] [CKP-RECORD-LIVE] A lapsed claim that nobody took may write, and lives again by that, within its
+    budget.
+    """
     holder = await claimed(checkpointer, alive=MOMENT)
     probe = await claimed(checkpointer, "probe", alive=MOMENT)
     await claimed(checkpointer, "probe")  # by now, the window of both has passed
@@ -211,7 +221,9 @@ async def test_record_refused_leaves_the_claim_usable(checkpointer: SqliteCheckp
 
 
 async def test_supply_free_of_any_claim(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE] It needs no claim, is not held up by a pass, and the first writer wins against all others."""
+    """[CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE] It needs no claim, is not held up by a pass, and the first writer wins against all
+    others.
+    """
     holder = await claimed(checkpointer)
     assert await checkpointer.supply("w", "k", "outside") == Recorded("outside", True)
     assert await checkpointer.record(holder, "k", "inside") == Recorded("outside", False)
@@ -228,7 +240,9 @@ async def test_append_keys_are_twenty_digits_and_rise(checkpointer: SqliteCheckp
 
 
 async def test_append_distinct_from_many_at_once(checkpointer: SqliteCheckpointer, other: SqliteDurable) -> None:
-    """[CKP-APPEND-DISTINCT] [CKP-APPEND-CURSOR] No entry is lost, and a reader that goes on from the last key it saw misses none."""
+    """[CKP-APPEND-DISTINCT] [CKP-APPEND-CURSOR] No entry is lost, and a reader that goes on from the last key it saw misses
+    none.
+    """
     count = 200
     seen: list[str] = []
 
@@ -264,7 +278,9 @@ async def test_append_full_is_refused_before_anything_is_written(checkpointer: S
 
 
 async def test_append_once_gives_the_first_entry(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-APPEND-ONCE] Case 31: a repeat gives the first entry and adds none; the id is no record, and belongs to one workflow."""
+    """[CKP-APPEND-ONCE] Case 31: a repeat gives the first entry and adds none; the id is no record, and belongs to one
+    workflow.
+    """
     first = await checkpointer.append("w", "hello", once="m1")
     assert first == Entry(inbox_key(1), "hello")
     assert await checkpointer.append("w", "other text", once="m1") == first
@@ -304,7 +320,9 @@ async def test_claim_rising_for_ever(checkpointer: SqliteCheckpointer, path: Pat
 
 
 async def test_claim_lapse_and_clock(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-CLAIM-LAPSE] [CKP-CLAIM-CLOCK] It lapses with the window and with the budget, not before either, by the store's clock."""
+    """[CKP-CLAIM-LAPSE] [CKP-CLAIM-CLOCK] It lapses with the window and with the budget, not before either, by the store's
+    clock.
+    """
     for budget, alive in ((MOMENT, LONG), (LONG, MOMENT)):
         one = await claimed(checkpointer, budget=budget, alive=alive)
         two = await claimed(checkpointer)
@@ -313,7 +331,9 @@ async def test_claim_lapse_and_clock(checkpointer: SqliteCheckpointer) -> None:
 
 
 async def test_extend_grants_from_now_and_never_less(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] A lapsed claim that nobody took is extended; a granted budget is not brought forward."""
+    """[CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] A lapsed claim that nobody took is extended; a granted budget is not brought
+    forward.
+    """
     holder = await claimed(checkpointer, budget=MOMENT)
     await claimed(checkpointer, "probe", budget=MOMENT)
     await claimed(checkpointer, "probe")
@@ -330,7 +350,7 @@ async def test_renew_does_not_touch_the_budget(checkpointer: SqliteCheckpointer)
     """[CKP-RENEW-LIVE] [CKP-RENEW-BUDGET] It is a sign of life while there is budget, and False afterwards."""
     holder = await claimed(checkpointer, budget=MOMENT * 3, alive=MOMENT)
     async with asyncio.timeout(30):
-        while await checkpointer.renew(holder, MOMENT):
+        while await checkpointer.renew(holder, MOMENT):  # noqa: ASYNC110 - until the budget is spent
             await asyncio.sleep(0)
     assert await checkpointer.claim("w", LONG, LONG) is not None
 
@@ -356,7 +376,9 @@ async def test_hold_lost_answers_false_and_changes_nothing(checkpointer: SqliteC
 
 
 async def test_history_is_the_load_with_rising_times(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-HISTORY-SAME] [CKP-HISTORY-TIME] [CKP-HISTORY-RISING] Case 139: the same records, with aware times that neither replays nor losers move."""
+    """[CKP-HISTORY-SAME] [CKP-HISTORY-TIME] [CKP-HISTORY-RISING] Case 139: the same records, with aware times that neither
+    replays nor losers move.
+    """
     holder = await claimed(checkpointer)
     for number in range(20):
         await checkpointer.record(holder, f"k{number}", number)
@@ -365,15 +387,17 @@ async def test_history_is_the_load_with_rising_times(checkpointer: SqliteCheckpo
     assert {key: written.value for key, written in history.items()} == await checkpointer.load("w")
     assert list(history) == list(await checkpointer.load("w"))
     assert times == sorted(times)
-    assert all(at.tzinfo is timezone.utc for at in times)
-    assert holder.at <= times[0] <= times[-1] <= datetime.now(timezone.utc)
+    assert all(at.tzinfo is UTC for at in times)
+    assert holder.at <= times[0] <= times[-1] <= datetime.now(UTC)
     for number in range(20):
         await checkpointer.record(holder, f"k{number}", "late")
     assert await checkpointer.history("w") == history
 
 
 async def test_discard_forgets_and_fences(checkpointer: SqliteCheckpointer) -> None:
-    """[CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE] It counts, fences who is at it, and the id is free with a higher token."""
+    """[CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE] It counts, fences who is at it, and the id is free with a
+    higher token.
+    """
     holder = await claimed(checkpointer)
     await checkpointer.record(holder, "a", 1)
     await checkpointer.append("w", 2, once="m")
@@ -403,7 +427,7 @@ async def test_discard_unknown_creates_nothing(checkpointer: SqliteCheckpointer)
 async def test_valid_is_asked_before_anything_is_done(durable: SqliteDurable, statements: list[str]) -> None:
     """[ANY-VALID] Cases 66 and 97: bad ids, keys, durations and instants are refused before the file hears of them."""
     checkpointer, scheduler = durable.checkpointer, durable.scheduler
-    holder = Pass("w", 1, datetime.now(timezone.utc))
+    holder = Pass("w", 1, datetime.now(UTC))
     for name in ("", "a\0b", "\ud800", "x" * 1_001, "é" * 501):
         for call in (
             checkpointer.load(name),
@@ -429,7 +453,11 @@ async def test_valid_is_asked_before_anything_is_done(durable: SqliteDurable, st
             with pytest.raises(ValueError):
                 await call
     for duration in (timedelta(0), timedelta(seconds=-1), timedelta(days=400_000)):
-        for claim in (checkpointer.claim("w", duration, LONG), checkpointer.claim("w", LONG, duration), durable.begin(LONG, duration)):
+        for claim in (
+            checkpointer.claim("w", duration, LONG),
+            checkpointer.claim("w", LONG, duration),
+            durable.begin(LONG, duration),
+        ):
             with pytest.raises(ValueError):
                 await claim
     with pytest.raises(ValueError):

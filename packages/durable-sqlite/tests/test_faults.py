@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from durable_core.errors import SchemaMismatch
 from durable_sqlite import EffectCursor, SqliteDurable
+from durable_sqlite._tx import Tx
 
 NOW = timedelta(0)
 LONG = timedelta(hours=1)
@@ -21,9 +22,12 @@ PAGE = 4096
 
 async def fill(durable: SqliteDurable) -> None:
     """Let the file grow no further: SQLite then says that the disk is full."""
-    await durable.checkpointer.connection.read(
-        lambda tx: tx.execute(f"PRAGMA max_page_count = {tx.execute('PRAGMA page_count').fetchone()[0]}").fetchall()
-    )
+
+    def limit(tx: Tx) -> None:
+        count: int = tx.execute("PRAGMA page_count").fetchall()[0][0]
+        tx.execute(f"PRAGMA max_page_count = {count}").fetchall()
+
+    await durable.checkpointer.connection.read(limit)
 
 
 async def make_room(durable: SqliteDurable) -> None:
@@ -42,13 +46,13 @@ async def test_disk_full_stores_nothing_and_goes_on_later(durable: SqliteDurable
         return large
 
     await fill(durable)
-    calls = {
-        "record": lambda: checkpointer.record(holder, "large", large),
-        "transact": lambda: checkpointer.transact(holder, "effect", effect),
-        "arrive": lambda: durable.arrive("v", "large", large),
-        "deliver": lambda: durable.deliver("v", large),
-    }
-    for call in calls.values():
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: checkpointer.record(holder, "large", large),
+        lambda: checkpointer.transact(holder, "effect", effect),
+        lambda: durable.arrive("v", "large", large),
+        lambda: durable.deliver("v", large),
+    ]
+    for call in calls:
         beside = asyncio.create_task(checkpointer.record(holder, "small", 1))
         with pytest.raises(sqlite3.OperationalError, match="full") as full:
             await call()
@@ -57,24 +61,27 @@ async def test_disk_full_stores_nothing_and_goes_on_later(durable: SqliteDurable
     assert await checkpointer.load("w") == {"small": 1}
     assert await durable.workflows(prefix="v") == []
     await make_room(durable)
-    for call in calls.values():
+    for call in calls:
         await call()
     assert list(await checkpointer.load("w")) == ["small", "large", "effect"]
     assert (await durable.begin(NOW, LONG))[0].delivery.workflow == "v"
 
 
 async def test_locked_by_another_waits_then_says_so(path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
-    """Another process holds the writer: reads go on, every write waits for the busy timeout and says SQLITE_BUSY, each to its caller."""
+    """Another process holds the writer: reads go on, every write waits for the busy timeout and says SQLITE_BUSY, each to its
+    caller.
+    """
     async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=100)) as durable:
         await durable.arrive("w", "k", 1)
         locking = child("lock")
-        assert locking.stdin and locking.stdout
+        assert locking.stdin
+        assert locking.stdout
         assert locking.stdout.readline() == "locked\n"
         assert await durable.checkpointer.load("w") == {"k": 1}
         async with asyncio.TaskGroup() as group:
             tasks = [asyncio.create_task(durable.arrive(f"v/{number}", "k", 1)) for number in range(10)]
             reads = [group.create_task(durable.checkpointer.load("w")) for _ in range(10)]
-        errors = []
+        errors: list[sqlite3.OperationalError] = []
         for task in tasks:
             with pytest.raises(sqlite3.OperationalError, match="locked") as locked:
                 await task
@@ -94,7 +101,8 @@ async def test_locked_while_waiting_for_work(path: Path, child: Callable[..., su
     async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=50)) as durable:
         await durable.arrive("w", "k", 1)
         locking = child("lock")
-        assert locking.stdin and locking.stdout
+        assert locking.stdin
+        assert locking.stdout
         assert locking.stdout.readline() == "locked\n"
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             await durable.begin(LONG, LONG)
@@ -116,15 +124,23 @@ async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     await durable.aclose()
 
 
+def held(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
 async def test_a_file_that_is_no_database(path: Path) -> None:
     """Text in the file's place is refused as it is, and stays as it is."""
-    path.write_text("this is not a database, it is a text that is longer than a header of one hundred bytes" * 9)
-    before = path.read_bytes()
+    before = b"this is not a database, it is a text that is longer than a header of one hundred bytes" * 9
+    put(path, before)
     durable = SqliteDurable.at(path)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
         await durable.prepare()
-    assert path.read_bytes() == before
-    path.unlink()
+    assert held(path) == before
+    os.unlink(path)
     assert await durable.checkpointer.load("w") == {}
     await durable.aclose()
 
@@ -133,7 +149,7 @@ async def filled(path: Path) -> None:
     async with SqliteDurable.at(path) as durable:
         for number in range(30):
             await durable.checkpointer.supply("w", f"k{number}", "x" * 1_000)
-    assert path.stat().st_size > 8 * PAGE
+    assert len(held(path)) > 8 * PAGE
 
 
 async def test_a_zeroed_first_page(path: Path) -> None:
@@ -201,11 +217,7 @@ async def test_a_read_only_file(path: Path) -> None:
     await filled(path)
     durable = SqliteDurable.at(path)
     await durable.prepare()
-
-    def only_read(tx: object) -> None:
-        durable.checkpointer.connection._database.opened().execute("PRAGMA query_only = ON")  # pyright: ignore[reportPrivateUsage]
-
-    await durable.checkpointer.connection.read(only_read)
+    await durable.checkpointer.connection.read(lambda tx: tx.execute("PRAGMA query_only = ON").fetchall())
     with pytest.raises(sqlite3.OperationalError, match="readonly") as refused:
         await durable.arrive("w", "new", 1)
     assert refused.value.sqlite_errorname == "SQLITE_READONLY"
@@ -218,11 +230,11 @@ async def test_a_read_only_file(path: Path) -> None:
 async def test_a_file_without_the_right_to_write(path: Path) -> None:
     """The file's mode is respected, and once it is changed the same store goes on."""
     await filled(path)
-    path.chmod(0o444)
+    os.chmod(path, 0o444)
     durable = SqliteDurable.at(path)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         await durable.arrive("w", "new", 1)
-    path.chmod(0o644)
+    os.chmod(path, 0o644)
     assert (await durable.arrive("w", "new", 1)).first
     await durable.aclose()
 
@@ -233,7 +245,7 @@ async def test_a_schema_that_is_newer(path: Path) -> None:
         await durable.checkpointer.connection.write(lambda tx: tx.execute("INSERT INTO workflow_schema VALUES (999)").rowcount)
     for create in (True, False):
         durable = SqliteDurable.at(path, create=create)
-        with pytest.raises(SchemaMismatch, match="999.* 1"):
+        with pytest.raises(SchemaMismatch, match=r"999.* 1"):
             await durable.prepare()
         await durable.aclose()
 
@@ -251,5 +263,5 @@ async def test_a_fault_of_ours_is_an_answer(durable: SqliteDurable) -> None:
     with pytest.raises(RuntimeError, match="a mistake"):
         await connection.wait(broken, lambda _tx: 0, None, LONG)
     with pytest.raises(RuntimeError, match="a mistake"):
-        await connection.wait(lambda _tx: None, broken, None, LONG)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        await connection.wait(lambda _tx: None, broken, None, LONG)
     assert (await durable.arrive("w", "k", 1)).first

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -129,7 +130,8 @@ async def test_joined_validates_and_encodes_first(durable: SqliteDurable, connec
 async def test_joined_call_is_all_or_nothing(durable: SqliteDurable, connection: sqlite3.Connection) -> None:
     """[DUR-CO-COMMIT] A call that fails half way leaves nothing of itself, and what the application did before stands."""
     connection.execute(
-        "CREATE TRIGGER no BEFORE INSERT ON workflow_queue WHEN new.workflow = 'bad' BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        "CREATE TRIGGER no BEFORE INSERT ON workflow_queue WHEN new.workflow = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
     )
     connection.execute("BEGIN")
     connection.execute("INSERT INTO shop_order VALUES (1)")
@@ -144,10 +146,16 @@ async def test_joined_call_is_all_or_nothing(durable: SqliteDurable, connection:
 
 
 @pytest.mark.parametrize("isolation_level", ["DEFERRED", "IMMEDIATE", None])
-async def test_joined_takes_connections_as_applications_have_them(durable: SqliteDurable, isolation_level: str | None) -> None:
-    """[DUR-JOINED] Whatever the isolation level, row factory, text factory and detected types of the connection; they stay as they are."""
+async def test_joined_takes_connections_as_applications_have_them(
+    durable: SqliteDurable, isolation_level: Literal["DEFERRED", "IMMEDIATE"] | None
+) -> None:
+    """[DUR-JOINED] Whatever the isolation level, row factory, text factory and detected types of the connection; they stay as
+    they are.
+    """
     path = durable.checkpointer.connection.path
-    connection = sqlite3.connect(path, isolation_level=isolation_level, detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
+    connection = sqlite3.connect(
+        path, isolation_level=isolation_level, detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES
+    )
     connection.row_factory = sqlite3.Row
     connection.text_factory = bytes
     connection.execute("CREATE TABLE t (x)")
@@ -167,7 +175,9 @@ async def test_joined_takes_connections_as_applications_have_them(durable: Sqlit
 
 
 async def test_joined_holds_the_writer_until_the_commit(path: Path) -> None:
-    """[CKP-RECORD-CONCURRENT] What SQLite allows: meanwhile reads go on, and writes wait for the busy timeout, then say that it is locked."""
+    """[CKP-RECORD-CONCURRENT] What SQLite allows: meanwhile reads go on, and writes wait for the busy timeout, then say that
+    it is locked.
+    """
     async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=50)) as durable:
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("BEGIN")

@@ -40,7 +40,7 @@ async def test_a_stopped_holder_is_fenced_at_each_write(durable: SqliteDurable, 
     token = int(said(first))
     first.send_signal(signal.SIGSTOP)
     async with asyncio.timeout(30):
-        while (second := await durable.checkpointer.claim("w", LONG, LONG)) is None:
+        while (second := await durable.checkpointer.claim("w", LONG, LONG)) is None:  # noqa: ASYNC110 - until the window is over
             await asyncio.sleep(0.005)
     assert second.token > token
     await durable.checkpointer.record(second, "a", "second")
@@ -59,13 +59,17 @@ async def test_a_stopped_holder_is_fenced_at_each_write(durable: SqliteDurable, 
         assert json.loads(said(first)) == answer
     assert await durable.checkpointer.history("w") == before
     assert await durable.checkpointer.claim("w", LONG, LONG) is None
-    tables = await durable.checkpointer.connection.read(lambda tx: tx.execute("SELECT name FROM sqlite_schema WHERE name = 'torn'").fetchall())
+    tables = await durable.checkpointer.connection.read(
+        lambda tx: tx.execute("SELECT name FROM sqlite_schema WHERE name = 'torn'").fetchall()
+    )
     assert tables == []
     assert (await durable.checkpointer.record(second, "b", "second")).first
 
 
 async def test_a_killed_worker_s_turn_is_taken_up(durable: SqliteDurable, child: Start) -> None:
-    """[SCH-NEXT-LAPSED] [SCH-READY-EVENTUALLY] After SIGKILL the turn is given out again when its lease is over, counted as a lapse."""
+    """[SCH-NEXT-LAPSED] [SCH-READY-EVENTUALLY] After SIGKILL the turn is given out again when its lease is over, counted as a
+    lapse.
+    """
     await durable.arrive("w", "input", 1)
     worker = child("begin")
     assert said(worker) == "w 1 0"
@@ -77,7 +81,9 @@ async def test_a_killed_worker_s_turn_is_taken_up(durable: SqliteDurable, child:
 
 
 async def test_what_was_acknowledged_survives_a_kill(durable: SqliteDurable, child: Start) -> None:
-    """[CKP-RECORD-DURABLE] [CKP-SUPPLY-DURABLE] SIGKILL in the middle of recording: every record that was acknowledged is there, in order."""
+    """[CKP-RECORD-DURABLE] [CKP-SUPPLY-DURABLE] SIGKILL in the middle of recording: every record that was acknowledged is
+    there, in order.
+    """
     worker = child("record", "w")
     acknowledged = 0
     while acknowledged < 200:
@@ -102,7 +108,9 @@ async def test_a_kill_before_any_statement_shows_both_halves_or_none(path: Path,
         worker = child("die", method, number)
         survived = worker.communicate(timeout=60)[0].strip() == "survived"
         connection = sqlite3.connect(path)
-        records = connection.execute("SELECT count(*), max(key = 'outcome:') FROM workflow_checkpoint WHERE workflow = 'w'").fetchone()
+        records = connection.execute(
+            "SELECT count(*), max(key = 'outcome:') FROM workflow_checkpoint WHERE workflow = 'w'"
+        ).fetchone()
         held = connection.execute("SELECT held FROM workflow_claim WHERE workflow = 'w'").fetchall()
         queue = connection.execute("SELECT receipt IS NOT NULL, reason FROM workflow_queue WHERE workflow = 'w'").fetchall()
         connection.close()
@@ -137,7 +145,9 @@ async def test_a_wakeup_from_another_process_is_seen(durable: SqliteDurable, chi
 
 
 async def test_four_processes_write_and_none_is_refused(durable: SqliteDurable, child: Start) -> None:
-    """Case 115: four processes of eight tasks, with a reader that holds a long transaction: no "database is locked", nothing lost."""
+    """Case 115: four processes of eight tasks, with a reader that holds a long transaction: no "database is locked", nothing
+    lost.
+    """
     reader = sqlite3.connect(durable.checkpointer.connection.path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM workflow_checkpoint").fetchall()
@@ -170,11 +180,11 @@ async def test_four_processes_are_served_fairly(durable: SqliteDurable, child: S
         return total
 
     async with asyncio.timeout(60):
-        while len(await counts()) < 4:
+        while len(await counts()) < 4:  # noqa: ASYNC110 - what other processes do
             await asyncio.sleep(0.01)
         for _ in range(3):
             before = await counts()
-            while sum((after := await counts()).values()) < sum(before.values()) + 1_500:
+            while sum((after := await counts()).values()) < sum(before.values()) + 1_500:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
             gained = after - before
             assert len(gained) == 4
@@ -184,19 +194,22 @@ async def test_four_processes_are_served_fairly(durable: SqliteDurable, child: S
 
 
 async def test_a_stopped_writer_holds_up_nobody_for_long(path: Path, child: Start) -> None:
-    """Beside a process that is frozen again and again writes land, or say that it is locked where it is frozen inside its commit."""
+    """Beside a process that is frozen again and again writes land, or say that it is locked where it is frozen inside its
+    commit.
+    """
     worker = child("write")
     assert said(worker) == "ready"
-    landed = 0
+    landed, refused = 0, set[str]()
     async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=100)) as durable, asyncio.timeout(60):
         while landed < 20:
             worker.send_signal(signal.SIGSTOP)
             try:
                 landed += (await durable.checkpointer.supply("w", f"k{landed}", None)).first
-            except sqlite3.OperationalError as locked:
-                assert locked.sqlite_errorname == "SQLITE_BUSY"
+            except sqlite3.OperationalError as error:
+                refused.add(error.sqlite_errorname)
             worker.send_signal(signal.SIGCONT)
             await asyncio.sleep(0)
+    assert refused <= {"SQLITE_BUSY"}
 
 
 async def test_a_deleted_workflow_is_fenced_in_another_process(durable: SqliteDurable, child: Start) -> None:

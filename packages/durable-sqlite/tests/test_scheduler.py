@@ -1,7 +1,7 @@
 """`SqliteScheduler`: each clause of the scheduler at least once."""
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -39,14 +39,16 @@ async def test_now_is_an_aware_clock_that_does_not_go_back(scheduler: SqliteSche
     """[ANY-CLOCK] The store's clock is the machine's, in UTC."""
     times = [await scheduler.now() for _ in range(5)]
     assert times == sorted(times)
-    assert times[0].tzinfo is timezone.utc
+    assert times[0].tzinfo is UTC
     assert scheduler.lease == SOON
 
 
 async def test_ready_eventually_after_the_taker_died(scheduler: SqliteScheduler, hasty: SqliteScheduler) -> None:
-    """[SCH-READY-EVENTUALLY] [SCH-NEXT-LAPSED] An unanswered delivery is given out again, with both counts one higher, each time."""
+    """[SCH-READY-EVENTUALLY] [SCH-NEXT-LAPSED] An unanswered delivery is given out again, with both counts one higher, each
+    time.
+    """
     await scheduler.make_ready("w")
-    receipts = set()
+    receipts: set[str] = set()
     for lapses in range(3):
         delivery = await taken(hasty)
         assert (delivery.workflow, delivery.attempt, delivery.lapses) == ("w", 1 + lapses, lapses)
@@ -77,7 +79,9 @@ async def test_ready_keeps_an_earlier_due_time_and_the_count(scheduler: SqliteSc
 
 
 async def test_ready_coalesce_and_after_a_take(scheduler: SqliteScheduler) -> None:
-    """[SCH-READY-COALESCE] [SCH-DONE-NEWER] Cases 86 and 90: many before a take are one delivery, any after it one more, at once."""
+    """[SCH-READY-COALESCE] [SCH-DONE-NEWER] Cases 86 and 90: many before a take are one delivery, any after it one more, at
+    once.
+    """
     for _ in range(5):
         await scheduler.make_ready("w")
     running = await taken(scheduler, NOW)
@@ -92,7 +96,9 @@ async def test_ready_coalesce_and_after_a_take(scheduler: SqliteScheduler) -> No
 
 
 async def test_next_wait_returns_at_once_when_something_comes(scheduler: SqliteScheduler, other: SqliteDurable) -> None:
-    """[SCH-NEXT-WAIT] A taker that waits is woken by its own store, by another store in the process, and by the passing of time."""
+    """[SCH-NEXT-WAIT] A taker that waits is woken by its own store, by another store in the process, and by the passing of
+    time.
+    """
     for wake in (scheduler.make_ready, other.scheduler.make_ready):
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             waiting = group.create_task(scheduler.next_ready(timedelta(hours=1)))
@@ -185,7 +191,8 @@ async def test_renew_silent_on_what_is_not_current(scheduler: SqliteScheduler, h
     cancelled = await taken(scheduler)
     await scheduler.cancel("w")
     assert await scheduler.renew(cancelled) == cancelled
-    assert await scheduler.renew(Delivery("w", "no receipt of ours", 1, 0, new.due))
+    foreign = Delivery("w", "no receipt of ours", 1, 0, new.due)
+    assert await scheduler.renew(foreign) == foreign
     await nothing(scheduler)
 
 
@@ -228,7 +235,9 @@ async def test_wake_newer_is_due_at_once(scheduler: SqliteScheduler) -> None:
 
 
 async def test_stale_and_cancelled_answers_change_nothing(scheduler: SqliteScheduler, hasty: SqliteScheduler) -> None:
-    """[SCH-WAKE-STALE] [SCH-WAKE-CANCELLED] [SCH-DONE-STALE] [SCH-DONE-CANCELLED] [SCH-BURY-STALE] [SCH-BURY-CANCELLED] [SCH-CANCEL-ALL] Case 14."""
+    """[SCH-WAKE-STALE] [SCH-WAKE-CANCELLED] [SCH-DONE-STALE] [SCH-DONE-CANCELLED] [SCH-BURY-STALE] [SCH-BURY-CANCELLED]
+    [SCH-CANCEL-ALL] Case 14.
+    """
     await scheduler.make_ready("w")
     old = await taken(hasty)
     new = await taken(scheduler)

@@ -21,17 +21,33 @@ def names(path: Path) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def test_schema_is_printed_as_it_is_applied(durable: SqliteDurable, path: Path, tmp_path: Path) -> None:
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "durable_sqlite", *arguments], capture_output=True, text=True)
+
+
+async def made_elsewhere(path: Path) -> None:
+    async with SqliteDurable.at(path, create=False) as own:
+        assert (await own.arrive("w", "k", 1)).first
+
+
+async def made(path: Path) -> None:
+    async with SqliteDurable.at(path):
+        pass
+
+
+def test_schema_is_printed_as_it_is_applied(path: Path, tmp_path: Path) -> None:
     """`python -m durable_sqlite schema` prints what the store applies: a file that is made with it is taken as it is."""
-    printed = subprocess.run([sys.executable, "-m", "durable_sqlite", "schema"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-m", "durable_sqlite", "schema"], capture_output=True, text=True, check=True
+    ).stdout
     by_hand = tmp_path / "by hand.db"
     connection = sqlite3.connect(by_hand)
     connection.executescript(printed)
     connection.close()
+    asyncio.run(made(path))
     assert names(by_hand) == names(path)
-    async with SqliteDurable.at(by_hand, create=False) as own:
-        assert (await own.arrive("w", "k", 1)).first
-    wrong = subprocess.run([sys.executable, "-m", "durable_sqlite"], capture_output=True, text=True)
+    asyncio.run(made_elsewhere(by_hand))
+    wrong = run()
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "usage" in wrong.stderr
 
@@ -43,17 +59,21 @@ def test_schema_numbers_are_explicit(path: Path) -> None:
 
 
 async def test_schema_is_applied_once_by_whoever_comes_first(path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
-    """Case 124: ten processes open an empty file at the same moment, and all succeed with one schema; then again on the full one."""
+    """Case 124: ten processes open an empty file at the same moment, and all succeed with one schema; then again on the full
+    one.
+    """
     for round_ in range(2):
         processes = [child("prepare") for _ in range(10)]
         for process in processes:
-            assert process.stdout and process.stdout.readline() == "ready\n"
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
         for process in processes:
             assert process.stdin
             process.stdin.write("\n")
             process.stdin.flush()
         for process in processes:
-            assert process.stdout and process.stdout.readline() == f"{round_}\n"
+            assert process.stdout
+            assert process.stdout.readline() == f"{round_}\n"
             assert process.wait(30) == 0
         connection = sqlite3.connect(path)
         assert connection.execute("SELECT version FROM workflow_schema").fetchall() == [(schema.VERSION,)]
@@ -76,7 +96,9 @@ async def test_schema_of_stores_that_open_at_once_in_one_process(path: Path) -> 
 async def test_schema_leaves_the_application_s_own_alone(path: Path) -> None:
     """The store lives beside other tables, and does not use PRAGMA user_version or application_id."""
     connection = sqlite3.connect(path)
-    connection.executescript("PRAGMA user_version = 41; PRAGMA application_id = 7; CREATE TABLE shop_order (id INTEGER PRIMARY KEY)")
+    connection.executescript(
+        "PRAGMA user_version = 41; PRAGMA application_id = 7; CREATE TABLE shop_order (id INTEGER PRIMARY KEY)"
+    )
     connection.close()
     async with SqliteDurable.at(path) as durable:
         await durable.arrive("w", "k", 1)

@@ -10,7 +10,7 @@ import pytest
 
 from durable_core.contract import Pass
 from durable_core.errors import Fenced, Misconfigured, NotEncodable
-from durable_sqlite import EffectCursor, SqliteCheckpointer, SqliteDurable, SqliteEffect, sql
+from durable_sqlite import EffectCursor, SqliteCheckpointer, SqliteDurable, SqliteEffect
 
 LONG = timedelta(hours=1)
 
@@ -82,9 +82,12 @@ async def test_transact_of_an_empty_result_is_recorded(checkpointer: SqliteCheck
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError("a"), KeyError("b"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
+    "error",
+    [ZeroDivisionError("a"), KeyError("b"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
 )
-async def test_transact_atomic_when_the_effect_raises(checkpointer: SqliteCheckpointer, holder: Pass, error: BaseException) -> None:
+async def test_transact_atomic_when_the_effect_raises(
+    checkpointer: SqliteCheckpointer, holder: Pass, error: BaseException
+) -> None:
     """[CKP-TRANSACT-ATOMIC] The effect's own error passes through as the same object, and nothing of it stays."""
 
     def effect(cursor: EffectCursor) -> None:
@@ -97,7 +100,9 @@ async def test_transact_atomic_when_the_effect_raises(checkpointer: SqliteCheckp
     await nothing_happened(checkpointer, holder)
 
 
-async def test_transact_atomic_when_the_effect_gives_up_with_an_error_of_ours(checkpointer: SqliteCheckpointer, holder: Pass) -> None:
+async def test_transact_atomic_when_the_effect_gives_up_with_an_error_of_ours(
+    checkpointer: SqliteCheckpointer, holder: Pass
+) -> None:
     """[CKP-TRANSACT-ATOMIC] Also when what it raises looks like a refusal of the store's."""
 
     def effect(cursor: EffectCursor) -> None:
@@ -160,7 +165,7 @@ def swallowed(statement: str) -> SqliteEffect:
         "END",
         "ROLLBACK",
         "BEGIN",
-        sql.BEGIN,  # the very text that the store has prepared is the process's secret; an effect that knows it is met all the same
+        "BEGIN IMMEDIATE",
         "SAVEPOINT s",
         "RELEASE s",
         "ATTACH ':memory:' AS other",
@@ -184,7 +189,9 @@ def swallowed(statement: str) -> SqliteEffect:
 async def test_transact_own_whatever_it_executes_and_swallows(
     checkpointer: SqliteCheckpointer, holder: Pass, statement: str
 ) -> None:
-    """[CKP-TRANSACT-OWN] It cannot end its transaction, the attempt is not durable, and an error that it swallows is no record."""
+    """[CKP-TRANSACT-OWN] It cannot end its transaction, the attempt is not durable, and an error that it swallows is no
+    record.
+    """
     with pytest.raises(sqlite3.Error):
         await checkpointer.transact(holder, "k", swallowed(statement))
     await nothing_happened(checkpointer, holder)
@@ -200,7 +207,9 @@ async def test_transact_own_after_the_store_has_committed_often(checkpointer: Sq
     await nothing_happened(checkpointer, holder)
 
 
-async def test_transact_own_goes_no_further_once_its_transaction_was_rolled_back(checkpointer: SqliteCheckpointer, holder: Pass) -> None:
+async def test_transact_own_goes_no_further_once_its_transaction_was_rolled_back(
+    checkpointer: SqliteCheckpointer, holder: Pass
+) -> None:
     """[CKP-TRANSACT-OWN] After INSERT OR ROLLBACK the next statement would commit by itself: it is refused."""
     ran: list[str] = []
 
@@ -225,14 +234,15 @@ async def test_transact_own_goes_no_further_once_its_transaction_was_rolled_back
     await nothing_happened(checkpointer, holder)
 
 
-@pytest.mark.parametrize(
-    "escape",
-    [
-        lambda cursor: cursor.connection.commit(),
-        lambda cursor: cursor.executescript("SELECT 1"),
-        lambda cursor: cursor.connection.set_authorizer(None),
-    ],
-)
+def by_connection(cursor: EffectCursor) -> object:
+    return cursor.connection
+
+
+def by_script(cursor: EffectCursor) -> object:
+    return cursor.executescript("SELECT 1")
+
+
+@pytest.mark.parametrize("escape", [by_connection, by_script])
 async def test_transact_own_has_no_connection(
     checkpointer: SqliteCheckpointer, holder: Pass, escape: Callable[[EffectCursor], object]
 ) -> None:
@@ -266,13 +276,35 @@ async def test_transact_cursor_is_a_plain_one_otherwise(checkpointer: SqliteChec
         cursor.execute("CREATE TABLE line (n INTEGER, name TEXT)")
         cursor.executemany("INSERT INTO line VALUES (?, ?)", [(1, "a"), (2, "b")])
         changed = cursor.rowcount
-        named = cursor.execute("SELECT n FROM line WHERE name = :name", {"name": "b"}).fetchall()
-        return [changed, named, [row[0] for row in cursor.execute("SELECT name FROM line ORDER BY n")]]
+        named: list[tuple[int]] = cursor.execute("SELECT n FROM line WHERE name = :name", {"name": "b"}).fetchall()
+        names: list[str] = [row[0] for row in cursor.execute("SELECT name FROM line ORDER BY n")]
+        some: list[tuple[int]] = cursor.execute("SELECT n FROM line").fetchmany(1)
+        return [changed, named, names, some]
 
-    assert await checkpointer.transact(holder, "k", effect) == [2, [[2]], ["a", "b"]]
+    assert await checkpointer.transact(holder, "k", effect) == [2, [[2]], ["a", "b"], [[1]]]
 
 
-async def test_transact_refuses_what_is_no_function(checkpointer: SqliteCheckpointer, holder: Pass, statements: list[str]) -> None:
+@pytest.mark.parametrize("fetch", ["__next__", "fetchone", "fetchmany", "fetchall"])
+async def test_transact_own_notes_what_fails_while_it_fetches(checkpointer: SqliteCheckpointer, holder: Pass, fetch: str) -> None:
+    """[CKP-TRANSACT-OWN] A query that fails at its second row is as little a record when that is swallowed."""
+
+    def effect(cursor: EffectCursor) -> int:
+        rows = cursor.execute("SELECT json(value) FROM (SELECT '1' AS value UNION ALL SELECT 'no json')")
+        try:
+            for _ in range(3):
+                getattr(rows, fetch)()
+        except sqlite3.OperationalError:
+            pass
+        return reserve(cursor)
+
+    with pytest.raises(sqlite3.OperationalError, match="malformed JSON"):
+        await checkpointer.transact(holder, "k", effect)
+    await nothing_happened(checkpointer, holder)
+
+
+async def test_transact_refuses_what_is_no_function(
+    checkpointer: SqliteCheckpointer, holder: Pass, statements: list[str]
+) -> None:
     """A coroutine function or a value in an effect's place is refused before anything is done."""
 
     async def effect(_cursor: EffectCursor) -> None: ...
@@ -285,7 +317,9 @@ async def test_transact_refuses_what_is_no_function(checkpointer: SqliteCheckpoi
     assert statements == []
 
 
-async def test_transact_refuses_a_call_of_its_own_store(durable: SqliteDurable, checkpointer: SqliteCheckpointer, holder: Pass) -> None:
+async def test_transact_refuses_a_call_of_its_own_store(
+    durable: SqliteDurable, checkpointer: SqliteCheckpointer, holder: Pass
+) -> None:
     """Case 111: an effect that calls the store it runs in would wait for itself; it is refused, and everything rolled back."""
 
     def effect(cursor: EffectCursor) -> None:
@@ -332,7 +366,9 @@ async def test_transact_keeps_its_commit_when_its_caller_is_cancelled(checkpoint
     assert await reserved(checkpointer) == 1
 
 
-async def test_transact_has_a_transaction_of_its_own(checkpointer: SqliteCheckpointer, holder: Pass, statements: list[str]) -> None:
+async def test_transact_has_a_transaction_of_its_own(
+    checkpointer: SqliteCheckpointer, holder: Pass, statements: list[str]
+) -> None:
     """Neighbours that wait beside it are in another commit: an effect that rolls back takes nobody along."""
 
     def effect(cursor: EffectCursor) -> None:

@@ -79,7 +79,24 @@ async def through_everything(durable: SqliteDurable, value: object) -> list[obje
 
 @pytest.mark.parametrize(
     "value",
-    [None, 0, False, "", [], {}, {"k": [1, {"l": None}]}, 1.5, -0.0, 5e-324, "ü🦆\u2028", "'; --", 2**53 + 1, 2**63, 2**64 - 1, -(2**80)],
+    [
+        None,
+        0,
+        False,
+        "",
+        [],
+        {},
+        {"k": [1, {"l": None}]},
+        1.5,
+        -0.0,
+        5e-324,
+        "ü🦆\u2028",
+        "'; --",
+        2**53 + 1,
+        2**63,
+        2**64 - 1,
+        -(2**80),
+    ],
 )
 async def test_values_come_back_type_for_type(durable: SqliteDurable, value: object) -> None:
     """Cases 61 and 132: through every method, equal and of the same type; nothing is taken for "no result yet"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -59,7 +59,7 @@ class Database:
         return self._tx
 
     @contextmanager
-    def transaction(self) -> Iterator[Tx]:
+    def transaction(self) -> Generator[Tx, None, None]:
         """Commit what is done inside, or nothing of it when something is raised there."""
         tx = self.opened()
         self._turnstile.enter()

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from durable_core.errors import Misconfigured
-
 from durable_sqlite import _processes, _tx
 from durable_sqlite._database import Database
 from durable_sqlite._job import Job, Kind, Refused, Wait, settle
@@ -29,9 +28,9 @@ class _Signal(Enum):
 class Writer:
     """Runs jobs in one thread, on one connection that is opened with the first of them.
 
-    What is waiting when a transaction ends goes into the next one, each call atomic by itself: a call refuses before it writes, and
-    when one fails otherwise the transaction is undone and each of its calls is made again alone. Nothing is answered before its
-    commit.
+    What is waiting when a transaction ends goes into the next one, each call atomic by itself: a call refuses before it writes,
+    and when one fails otherwise the transaction is undone and each of its calls is made again alone. Nothing is answered before
+    its commit.
     """
 
     def __init__(self, database: Database) -> None:

@@ -76,12 +76,29 @@ class EffectCursor(sqlite3.Cursor):
         """Refuse: it would commit first."""
         raise Misconfigured("an effect cannot use executescript, which commits: execute one statement at a time")
 
-    def __next__(self) -> object:
-        try:
-            return super().__next__()
-        except sqlite3.Error as error:
-            self.__note(error)
-            raise
+    if not TYPE_CHECKING:  # so that rows keep the type which sqlite3 gives them
+
+        def __next__(self):
+            return self.__noted(super().__next__)
+
+        def fetchone(self):
+            """Give the next row, or `None`."""
+            return self.__noted(super().fetchone)
+
+        def fetchmany(self, size=None):
+            """Give the next rows."""
+            return self.__noted(super().fetchmany, self.arraysize if size is None else size)
+
+        def fetchall(self):
+            """Give the rows that are left."""
+            return self.__noted(super().fetchall)
+
+        def __noted(self, call, *args):
+            try:
+                return call(*args)
+            except sqlite3.Error as error:
+                self.__note(error)
+                raise
 
     def __open(self) -> None:
         if not self.__connection.in_transaction:
