@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -19,14 +20,13 @@ def _forgotten() -> None:
     kept.clear()
 
 
-def left(call: Awaitable[object]) -> asyncio.Task[object]:
+def left(call: Awaitable[object]) -> None:
     """Start what nobody awaits."""
 
     async def called() -> object:
         return await call
 
     kept.append(asyncio.create_task(called()))
-    return kept[-1]
 
 
 async def test_closed_a_body_that_returned_is_waited_for(probe: Probe) -> None:
@@ -102,7 +102,8 @@ async def test_closed_several_such_failures_come_together(probe: Probe) -> None:
         for number, effect in enumerate(effects):
             left(run.step(f"{number}", effect, str))
             await effect.began.wait()
-        asyncio.get_running_loop().call_soon(lambda: [effect.go.set() for effect in effects])
+        for effect in effects:
+            asyncio.get_running_loop().call_soon(effect.go.set)
         return "done"
 
     with pytest.raises(BaseExceptionGroup) as failed:
@@ -218,27 +219,34 @@ async def late(run: Run, call: Callable[[Run], Awaitable[object]], over: asyncio
     await call(run)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda run: run.step("x", Effect("done"), str),
-        lambda run: run.awaiting("x", str),
-        lambda run: run.sleep("x", -Probe().clock.monotonic() * 1),
-        lambda run: run.now("x"),
-        lambda run: run.pending("x", str, after=None),
-        lambda run: run.receive("x", str, after=None),
-        lambda run: run.input(str),
-        lambda run: run.step("known", Effect("done"), str),
-    ],
-    ids=["step", "awaiting", "sleep", "now", "pending", "receive", "input", "replay"],
-)
-async def test_closed_afterwards_every_call_ends_its_task_quietly(probe: Probe, call: Callable[[Run], Awaitable[object]]) -> None:
+async def called(run: Run, kind: str) -> object:
+    match kind:
+        case "step":
+            return await run.step("x", Effect("done"), str)
+        case "awaiting":
+            return await run.awaiting("x", str)
+        case "sleep":
+            return await run.sleep("x", timedelta(0))  # type: ignore[func-returns-value]
+        case "now":
+            return await run.now("x")
+        case "pending":
+            return await run.pending("x", str, after=None)
+        case "receive":
+            return await run.receive("x", str, after=None)
+        case "input":
+            return await run.input(str)
+        case _:
+            return await run.step("known", Effect("done"), str)
+
+
+@pytest.mark.parametrize("kind", ["step", "awaiting", "sleep", "now", "pending", "receive", "input", "replay"])
+async def test_closed_afterwards_every_call_ends_its_task_quietly(probe: Probe, kind: str) -> None:
     """RUN-CLOSED: an orphan is Ended, which nobody logs, and writes nothing."""
     over = asyncio.Event()
 
     async def body(run: Run) -> str:
         await run.step("known", Effect("known"), str)
-        left(late(run, call, over))
+        left(late(run, lambda run: called(run, kind), over))
         await asyncio.sleep(0)
         return "done"
 

@@ -16,6 +16,10 @@ from durable_core.parsing import list_of, nothing
 from durable_core.run import Run
 
 
+def same(stored: object) -> object:
+    return stored
+
+
 async def double(number: int) -> int:
     return number * 2
 
@@ -51,7 +55,7 @@ async def test_step_gives_what_the_store_holds_also_on_the_pass_that_ran_the_eff
     seen: list[object] = []
 
     async def body(run: Run) -> object:
-        value = await run.step("a", effect, list)
+        value = await run.step("a", effect, same)
         seen.append(value)
         return value
 
@@ -115,7 +119,7 @@ async def test_step_refuses_a_value_that_cannot_be_stored(probe: Probe) -> None:
     """RUN-STEP: the refusal names workflow and key, and nothing is recorded."""
 
     async def body(run: Run) -> object:
-        return await run.step("a", Effect({1, 2}), list)
+        return await run.step("a", Effect({1, 2}), same)
 
     with pytest.raises(NotEncodable, match="'a' of workflow 'w'"):
         await probe.advance(body)
@@ -171,15 +175,22 @@ def logged(function: Callable[[int], Awaitable[int]]) -> Callable[[int], Awaitab
 
 
 @pytest.mark.parametrize(
-    "effect", [double, functools.partial(double, 4), Adder(4).add, functools.partial(Adder(4).add, 4), Effect(8), logged(double)]
+    ("effect", "bound"),
+    [
+        (double, False),
+        (functools.partial(double, 4), True),
+        (Adder(4).add, False),
+        (functools.partial(Adder(4).add, 4), True),
+        (Effect(8), False),
+        (logged(double), False),
+    ],
 )
-async def test_step_takes_whatever_is_async(probe: Probe, effect: Callable[..., Awaitable[object]]) -> None:
+async def test_step_takes_whatever_is_async(probe: Probe, effect: Callable[..., Awaitable[object]], bound: bool) -> None:
     """RUN-STEP: functions, methods, partials, callable objects, and plain decorators around async functions are effects."""
-    takes_none = isinstance(effect, functools.partial)
-    call = effect if takes_none else functools.partial(effect, 4)
+    arguments = () if bound else (4,)
 
     async def body(run: Run) -> int:
-        return await run.step("a", call, int)
+        return await run.step("a", effect, int, *arguments)
 
     assert await probe.advance(body) == Completed(8)
 

@@ -165,7 +165,7 @@ async def test_step_maybe_records_the_start_before_the_effect(probe: Probe) -> N
 
 @pytest.mark.parametrize("still", [True, False])
 async def test_step_maybe_runs_nothing_when_it_began_before(probe: Probe, still: bool) -> None:
-    """RUN-STEP-MAYBE: a pass that finds the start alone raises OutcomeUnknown, also when the step is declared otherwise by now."""
+    """RUN-STEP-MAYBE: a pass that finds the start alone raises OutcomeUnknown, however the step is declared by now."""
     effect = Held("charged")
 
     async def body(run: Run) -> str:
@@ -188,7 +188,7 @@ async def test_step_maybe_runs_nothing_when_it_began_before(probe: Probe, still:
 
 
 async def test_step_maybe_takes_the_same_branch_on_the_pass_that_failed(probe: Probe) -> None:
-    """RUN-STEP-MAYBE: an exception outside `failures` is OutcomeUnknown on every pass, with the original as the first one's cause."""
+    """RUN-STEP-MAYBE: an exception outside `failures` is OutcomeUnknown on every pass, and the first one's cause."""
     effect = Effect(ConnectionError("down"))
     seen: list[BaseException | None] = []
 

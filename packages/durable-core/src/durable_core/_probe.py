@@ -129,6 +129,10 @@ class Probe:
 
         self._rules[method, key].append((after, called))
 
+    def forget_rules(self) -> None:
+        """Hold and break nothing more."""
+        self._rules.clear()
+
     def count(self, method: str, key: str | None = None) -> int:
         """Count calls of a method."""
         return sum(1 for called, named in self.calls if called == method and key in (None, named))

@@ -166,7 +166,7 @@ class Settle:
             self._resume(held)
             if held.timer is not None:
                 held.timer.cancel()
-            del held  # its future holds the suspension, which holds this frame
+            del held, task  # they hold the suspension, which holds this frame
 
     def lose(self, why: Fenced | Contended) -> None:
         """Note that the workflow is lost: every held wait raises, and every other call of the pass is cancelled."""

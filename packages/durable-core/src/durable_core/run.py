@@ -270,6 +270,7 @@ class Run(Generic[E_contra]):
             if not self._records.has(key) and not self._records.has(keys.FAILED + key):
                 self._names.discard(key)
             self._settle.leave(task, key, error)
+            del task  # which holds the exception, which holds this frame
             raise
         self._settle.leave(task, key)
         return value
