@@ -6,6 +6,7 @@ A mutant overrides one method: of `Machine`, what happens to one workflow's stat
 from __future__ import annotations
 
 import asyncio
+import heapq
 import inspect
 import time
 import uuid
@@ -449,21 +450,22 @@ class DoubleDurable(Half):
         """Take what is due and not held, the longest due first."""
         self.scheduler.look_at = None
         queue, now, turns = content.queue(self.queue), self.time(), list[Turn]()
-        held: list[tuple[datetime, int, str]] = []
+        held: list[State] = []
         while len(turns) < limit and (first := queue.first()) and first[0] <= now:
-            place = queue.heap[0]
+            heapq.heappop(queue.heap)
             state = content.state(first[1], self.queue)
             after, turn = self.machine.begin(state, now, self.lease, budget, f"receipt {content.next()}")
             if turn is not None:
                 turns.append(turn)
-            if after.wakeup is state.wakeup and after.ledger is state.ledger:
-                held.append(place)
-                queue.heap.remove(place)
-                until = reference.held_until(state, now)
-                self.scheduler.look_at = min(until or now, self.scheduler.look_at or until or now)
-            content.put(after, self.queue)
-        for place in held:
-            queue.put(place[2], queue.wakeups[place[2]], content.next())
+            if turn is None and after.wakeup is not None and after.wakeup.due <= now:
+                held.append(after)
+            else:
+                content.put(after, self.queue)
+        for state in held:
+            content.put(state, self.queue)
+            queue.put(state.workflow, state.wakeup, content.next())
+            until = reference.held_until(state, now) or now
+            self.scheduler.look_at = min(until, self.scheduler.look_at or until)
         return turns
 
     async def renew(self, turn: Turn, /) -> Turn | None:

@@ -131,9 +131,11 @@ def make_postgres(
     home = keeper.make_folder("postgres", folder)
     data, account = home / "data", servers_account()
     _copy(_template(program), data)
+    path = _readable(program, keeper, account)
     if folder is not None:
-        os.sync()  # a power cut shall take what the server had not flushed, not what it was given
-    command = [str(_readable(program, keeper, account)), "-D", str(data), *flags]
+        # A power cut shall take what the server had not flushed, not what it was given.
+        _run_initdb(path, account, "--sync-only", "-D", str(data))
+    command = [str(path), "-D", str(data), *flags]
     unit = Process(keeper, command, home, env, account, orderly=signal.SIGINT, at_once=signal.SIGQUIT)
     return PostgresServer(url, program.origin, unit, settings, name=name, data=data)
 
@@ -167,16 +169,15 @@ def _template(program: Binary) -> Path:
     data.mkdir(mode=0o700)
     if account is not None:
         os.chown(data, account.uid, account.gid)
-    initdb = _readable(program, keeper, account).with_name("initdb")
-    _initialise(initdb, data, account)
+    path = _readable(program, keeper, account)
+    _run_initdb(path, account, "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
     _templates[os.getpid(), program.path] = data
     return data
 
 
-def _initialise(initdb: Path, data: Path, account: Account | None) -> None:
-    command = [str(initdb), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+def _run_initdb(postgres: Path, account: Account | None, *arguments: str) -> None:
     subprocess.run(
-        command,
+        [str(postgres.with_name("initdb")), *arguments],
         check=True,
         cwd="/",  # the account may have no access to the current folder
         env=_ENV,

@@ -64,6 +64,7 @@ async def the_first_state_that_applies(bench: Bench) -> None:
         turn = await bench.turn(workflow)
         if workflow == finished:
             await bench.durable.finish(turn, 1)
+    for workflow in (finished, running):
         await bench.durable.arrive(workflow, "late", 1)
     same((await listed(bench, finished)).state, "finished", "the state of a finished workflow that was made ready")
     same((await listed(bench, running)).state, "running", "the state of a workflow that runs and was made ready")

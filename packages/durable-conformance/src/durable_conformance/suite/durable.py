@@ -492,7 +492,10 @@ async def finish_by_a_superseded_pass_changes_neither_half(bench: Bench) -> None
     same(await bench.durable.result(workflow), None, "result after a fenced finish")
     await held(bench, workflow, "the rival's turn is out")
     await bench.nothing_ready("the rival's delivery is out")
-    same((await answers(bench.durable.finish(new, "new"), "finish by the rival")).value, "new", "what the rival's finish gives")
+    await lapse(bench)
+    third = await bench.turn(workflow)
+    same(third.delivery.lapses, new.delivery.lapses + 1, "the lapses when the rival's delivery lapsed in its turn")
+    same((await answers(bench.durable.finish(third, "new"), "finish by the third")).value, "new", "what the third's finish gives")
 
 
 @shows("DUR-TURN-FENCED")

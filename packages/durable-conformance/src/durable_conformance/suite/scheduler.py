@@ -380,6 +380,8 @@ async def on_a_lost_delivery_it_does_nothing(bench: Bench) -> None:
     await bench.elapse(bench.scheduler.lease / 2)
     again = await bench.take(over)
     same(again.lapses, rival.lapses + 1, "the lapses of what was taken over and not renewed by its taker")
+    await bench.scheduler.done(again)
+    await lapse(bench)
     await bench.nothing_ready("the others were answered and cancelled")
 
 
