@@ -28,8 +28,9 @@ def steady() -> Iterator[servers.PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def server() -> Iterator[servers.PostgresServer]:
+@pytest.fixture(scope="module")
+def victim() -> Iterator[servers.PostgresServer]:
+    """For tests that kill it, and start it again."""
     with servers.postgres() as server:
         yield server
 
@@ -44,11 +45,16 @@ def test_it_is_safe_unless_asked_otherwise(steady: servers.PostgresServer) -> No
         assert _one(steady, f"SHOW {name}") == "on"
 
 
-def test_settings_are_taken() -> None:
-    """Settings go to the server, and can be read off it."""
-    with servers.postgres(settings={"fsync": "off", "max_connections": "17"}) as server:
+@ours
+def test_settings_and_environment_are_taken() -> None:
+    """Settings go to the server; so do variables such as LD_PRELOAD, and ours do not."""
+    with servers.postgres(settings={"fsync": "off", "max_connections": "17"}, env={"FOR_THE_SERVER": "1"}) as server:
         assert (_one(server, "SHOW fsync"), _one(server, "SHOW max_connections")) == ("off", "17")
         assert server.settings == {"fsync": "off", "max_connections": "17"}
+        rows = server.query("CREATE TABLE e (line text); COPY e FROM PROGRAM 'env'; SELECT line FROM e")
+
+    assert ["FOR_THE_SERVER=1"] in rows
+    assert not [line for (line,) in rows if str(line).startswith("PYTEST_CURRENT_TEST=")]
 
 
 def test_it_listens_on_the_loopback_only(steady: servers.PostgresServer) -> None:
@@ -67,44 +73,34 @@ def test_it_never_runs_as_root(steady: servers.PostgresServer) -> None:
     assert os.getuid() in (0, owner)
 
 
-@ours
-def test_it_gets_the_environment_it_was_given() -> None:
-    """Variables such as LD_PRELOAD reach the server, and ours do not."""
-    with servers.postgres(env={"FOR_THE_SERVER": "1"}) as server:
-        rows = server.query("CREATE TABLE e (line text); COPY e FROM PROGRAM 'env'; SELECT line FROM e")
-
-    assert ["FOR_THE_SERVER=1"] in rows
-    assert not [line for (line,) in rows if str(line).startswith("PYTEST_CURRENT_TEST=")]
-
-
-def test_what_was_committed_survives_a_kill(server: servers.PostgresServer) -> None:
+def test_what_was_committed_survives_a_kill(victim: servers.PostgresServer) -> None:
     """Killed with all its children and started again, it has what it had, at the same URL."""
-    url = server.url
-    server.query("CREATE TABLE t (n int); INSERT INTO t VALUES (1)")
-    before = server.pids
-    server.kill()
-    assert not server.running
-    assert server.pids == ()
+    url = victim.url
+    victim.query("CREATE TABLE kept (n int); INSERT INTO kept VALUES (1)")
+    before = victim.pids
+    victim.kill()
+    assert not victim.running
+    assert victim.pids == ()
     with pytest.raises(ConnectionRefusedError):
-        server.query("SELECT 1")
+        victim.query("SELECT 1")
 
-    server.start()
+    victim.start()
 
-    assert _one(server, "SELECT n FROM t") == "1"
-    assert server.url == url
-    assert not set(before) & set(server.pids)
+    assert _one(victim, "SELECT n FROM kept") == "1"
+    assert victim.url == url
+    assert not set(before) & set(victim.pids)
 
 
 @ours
-def test_a_restart_is_orderly(server: servers.PostgresServer) -> None:
-    """After `restart` nothing had to be recovered, and the data are there."""
-    server.query("CREATE TABLE t (n int)")
+def test_a_restart_is_orderly(victim: servers.PostgresServer) -> None:
+    """After `restart` nothing has to be recovered."""
+    log = Path(str(_one(victim, "SHOW data_directory"))).with_name("log")
+    recoveries = log.read_text().count("automatic recovery")
 
-    server.restart()
+    victim.restart()
 
-    assert server.query("SELECT n FROM t") == []
-    log = Path(str(_one(server, "SHOW data_directory"))).with_name("log").read_text()
-    assert "automatic recovery" not in log
+    assert _one(victim, "SELECT 1") == "1"
+    assert log.read_text().count("automatic recovery") == recoveries
 
 
 def test_a_paused_server_hangs(steady: servers.PostgresServer) -> None:
@@ -116,34 +112,25 @@ def test_a_paused_server_hangs(steady: servers.PostgresServer) -> None:
     assert _one(steady, "SELECT 1") == "1"
 
 
-def test_a_paused_server_can_be_killed(server: servers.PostgresServer) -> None:
+def test_a_paused_server_can_be_killed(victim: servers.PostgresServer) -> None:
     """SIGSTOP does not save it."""
-    server.pause()
-    server.kill()
+    victim.pause()
+    victim.kill()
+    assert not victim.running
 
-    assert not server.running
-
-
-@ours
-def test_its_data_go_with_it() -> None:
-    """Nothing of a server stays: no process, no folder."""
-    with servers.postgres() as server:
-        home = Path(str(_one(server, "SHOW data_directory"))).parent
-        assert home.exists()
-
-    assert server.pids == ()
-    assert not home.exists()
+    victim.start()
 
 
 @ours
-def test_its_data_may_be_put_elsewhere() -> None:
-    """The folder that was asked for holds the data, and is empty afterwards."""
+def test_its_data_go_with_it_from_wherever_they_were_put() -> None:
+    """Nothing of a server stays: no process, and nothing in the folder that was asked for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # as root we run it as somebody else
         with servers.postgres(folder=folder) as server:
             assert Path(str(_one(server, "SHOW data_directory"))).is_relative_to(folder)
 
+        assert server.pids == ()
         assert list(folder.iterdir()) == []
 
 
@@ -182,25 +169,6 @@ def test_a_fresh_database_is_empty_and_goes(steady: servers.PostgresServer) -> N
     lingering.close()
 
 
-def test_passwords_are_known(server: servers.PostgresServer) -> None:
-    """A URL with a password opens a server that wants one by SCRAM, and a wrong one does not."""
-    server.query("ALTER USER postgres PASSWORD 'it''s @ secret'")
-    rules = _one(server, "SHOW hba_file")
-    server.query(f"COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '{rules}'; SELECT pg_reload_conf()")
-
-    def refused(url: str) -> bool:
-        try:
-            _pgwire.query(url, "SELECT 1")
-        except servers.QueryError as error:
-            return error.sqlstate == "28P01"
-        return False
-
-    wait_until(lambda: refused(server.url), "a server that wants a password")
-    login = "postgresql://postgres:{}@127.0.0.1:" + f"{server.port}/postgres"
-    assert refused(login.format("wrong"))
-    assert _pgwire.query(login.format("it%27s%20%40%20secret"), "SELECT 2") == [["2"]]
-
-
 def test_pgbouncer_stands_before_it(steady: servers.PostgresServer) -> None:
     """Databases are reached through PgBouncer under the same names, in the mode that was asked for."""
     try:
@@ -219,3 +187,30 @@ def test_pgbouncer_stands_before_it(steady: servers.PostgresServer) -> None:
         bouncer.kill()
         bouncer.start()
         assert _pgwire.query(through, "SELECT 1") == [["1"]]
+
+
+def test_passwords_are_known(victim: servers.PostgresServer) -> None:
+    """A URL with a password opens a server that wants one by SCRAM, and a wrong one does not."""
+    login = f"postgresql://postgres:{{}}@127.0.0.1:{victim.port}/postgres"
+    right, wrong = login.format("it%27s%20%40%20secret"), login.format("wrong")
+    rules = _one(victim, "SHOW hba_file")
+
+    def demand(way: str) -> None:
+        _pgwire.query(right, f"COPY (SELECT 'host all all 127.0.0.1/32 {way}') TO '{rules}'; SELECT pg_reload_conf()")
+
+    def refused(url: str) -> bool:
+        try:
+            _pgwire.query(url, "SELECT 1")
+        except servers.QueryError as error:
+            return error.sqlstate == "28P01"
+        return False
+
+    victim.query("ALTER USER postgres PASSWORD 'it''s @ secret'")
+    demand("scram-sha-256")
+    try:
+        wait_until(lambda: refused(victim.url), "a server that wants a password")
+        assert refused(wrong)
+        assert _pgwire.query(right, "SELECT 2") == [["2"]]
+    finally:
+        demand("trust")
+        wait_until(lambda: not refused(victim.url), "a server that wants none")
