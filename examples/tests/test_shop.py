@@ -1,117 +1,65 @@
-"""The payment body on the memory double: whatever record it crashes after, it ends as if it had not."""
-
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
+"""The bodies of the payments example on the memory double: whatever record they crash after, they end as if they had not."""
 
 import pytest
 
-from durable_core import Completed, Outcome, Recorded, Run, resume, start
-from durable_core.contract import Pass
-from durable_core.memory import Memory, MemoryCheckpointer, MemoryDurable, MemoryEffect
-from examples.payments import shop
+from durable_core import Run, nothing
+from durable_core.memory import MemoryDurable, MemoryEffect
+from durable_core.testing import Messages, crash_everywhere
 from examples.payments.bank import Declined
 from examples.payments.orders import Order
-from examples.payments.shop import Shop
+from examples.payments.shop import CLOSING, Shop, customer
 from examples.payments.stock import MemoryStock
 
 ORDER = Order("payment/1", "b", "ada", "banjo", 2, 500, "card")
-MINUTE = timedelta(minutes=1)
 
 
-class Crash(BaseException):
-    """The process is gone."""
+class Bank:
+    """Charges whoever has enough."""
 
-
-class Crashing(MemoryCheckpointer):
-    """Crashes just after it has written so many records."""
-
-    def __init__(self, memory: Memory, after: int) -> None:
-        super().__init__(memory)
-        self._left = after
-
-    async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
-        recorded = await super().record(holder, key, value)
-        self._wrote()
-        return recorded
-
-    async def transact(self, holder: Pass, key: str, effect: MemoryEffect, /) -> object:
-        value = await super().transact(holder, key, effect)
-        self._wrote()
-        return value
-
-    def _wrote(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise Crash
-
-
-@dataclass(slots=True)
-class Payments:
-    """A bank with a card that has money from its second request on, and that writes down what it is asked."""
-
-    declines: bool
-    asked: list[str] = field(default_factory=list[str])
+    def __init__(self, funds: int) -> None:
+        self.funds = funds
 
     async def charge(self, key: str, reference: str, card: str, cents: int) -> str:
-        self.asked.append(f"charge {reference} {cents}")
-        if self.declines and len(self.asked) == 1:
+        if cents > self.funds:
             raise Declined("insufficient funds")
-        return "receipt"
+        self.funds -= cents
+        return f"receipt for {reference}"
 
     async def refund(self, key: str, receipt: str) -> str:
-        self.asked.append(f"refund {receipt}")
-        return "refund"
+        self.funds += ORDER.cents
+        return f"refund of {receipt}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """All that can be seen of an order afterwards."""
-
-    outcome: object
-    records: list[str]
-    asked: list[str]
-    moves: object
-    letters: list[object]
-
-
-async def ran(decision: str, *, declines: bool, crash: int | None) -> Ended:
-    """Run an order to its end, with a crash after so many records on the way."""
-    memory, bank = Memory(), Payments(declines)
-    durable = MemoryDurable(memory=memory)
-    MemoryStock().opened("b", {"banjo": 10})(memory.data)
-    await start(durable, ORDER.id, ORDER.stored())
-    await durable.arrive(ORDER.id, "decision", decision)
-    body = Shop(MemoryStock(), bank, durable).payment
-    if crash is not None:
-        with pytest.raises(Crash):
-            await passed(Crashing(memory, crash), body)
-    outcome = await passed(durable.checkpointer, body)
-    records, letters = await durable.checkpointer.load(ORDER.id), await durable.checkpointer.load(ORDER.inbox)
-    return Ended(outcome, list(records), bank.asked, memory.data, list(letters.values()))
-
-
-async def passed(checkpointer: MemoryCheckpointer, body: Callable[[Run[MemoryEffect]], Awaitable[str]]) -> Outcome[str]:
-    """Advance the order by one pass."""
-    holder = await checkpointer.claim(ORDER.id, MINUTE, MINUTE)
-    assert holder is not None
-    try:
-        return await resume(checkpointer, holder, body)
-    finally:
-        await checkpointer.release(holder)
+UNDONE = ("refunded", "released", "told")
 
 
 @pytest.mark.parametrize(
-    ("decision", "declines", "outcome"),
-    [("approved", False, "shipped"), ("rejected", False, "rejected"), ("approved", True, "declined")],
+    ("decision", "funds", "outcome", "left", "last"),
+    [
+        ("approved", 600, "shipped", 100, ("settled", "shipped", "told")),
+        ("approved", 499, "declined", 499, ("failed:charged", "released", "told")),
+        ("rejected", 600, "rejected", 600, UNDONE),
+        (None, 600, "expired", 600, UNDONE),
+    ],
 )
-async def test_a_crash_after_any_record_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, decision: str, declines: bool, outcome: str
+async def test_a_payment_survives_a_crash_after_any_record(
+    decision: str | None, funds: int, outcome: str, left: int, last: tuple[str, ...]
 ) -> None:
-    """K07: the same outcome, records, requests to the bank, moves of goods and letters, wherever it crashed."""
-    monkeypatch.setattr(shop, "SETTLEMENT", timedelta(0))
-    unharmed = await ran(decision, declines=declines, crash=None)
-    assert unharmed.outcome == Completed(outcome)
-    written = len(unharmed.records) - 2  # the input and the decision come from outside
-    for crash in range(1, written + 1):
-        assert await ran(decision, declines=declines, crash=crash) == unharmed
+    """K07, RUN-SETTLE: each outcome is reached over the same records, wherever it crashed."""
+    stock, bank = MemoryStock(), Bank(funds)
+    shop = Shop(stock, bank, MemoryDurable())
+
+    async def body(run: Run[MemoryEffect]) -> str:
+        await run.transact("opened", stock.opened("b", {"banjo": 10}), nothing)
+        return await shop.payment(run)
+
+    answers = {} if decision is None else {"decision": decision}
+    survived = await crash_everywhere(body, answers, value=ORDER.stored(), workflow=ORDER.id)
+    assert (survived.value, bank.funds, survived.keys[-3:]) == (outcome, left, last)
+
+
+async def test_a_customer_survives_a_crash_after_any_record() -> None:
+    """RUN-SETTLE: each letter is read once."""
+    letters = {"read after None": Messages("payment/1 shipped", "payment/2 declined", CLOSING)}
+    survived = await crash_everywhere(customer, letters, workflow=ORDER.inbox)
+    assert survived.value == ["payment/1 shipped", "payment/2 declined"]
