@@ -1,4 +1,7 @@
-"""`python -m durable_postgres schema [NAME]` prints the schema, for a role that may create what the application may not."""
+"""`python -m durable_postgres schema [NAME] [PARTITIONS]` prints the schema, for a role that may create it.
+
+NAME is `public` where it is not given; PARTITIONS is the number of partitions of the three large tables.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ def main(arguments: list[str]) -> int:
             print(printed())
         case ["schema", name]:
             print(printed(name))
+        case ["schema", name, partitions] if partitions.isdigit():
+            print(printed(name, partitions=int(partitions)))
         case _:
-            print("usage: python -m durable_postgres schema [NAME]", file=sys.stderr)
+            print("usage: python -m durable_postgres schema [NAME] [PARTITIONS]", file=sys.stderr)
             return 2
     return 0
 

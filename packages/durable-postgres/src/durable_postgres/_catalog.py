@@ -68,7 +68,7 @@ def _state(now: datetime, finished: bool, buried: bool, running: bool, due: obje
 
 
 def _moment(value: object) -> datetime | None:
-    return value.astimezone(UTC) if isinstance(value, datetime) else None
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else None
 
 
 async def sweep(connections: Connections, before: datetime) -> int:
@@ -80,4 +80,4 @@ async def sweep(connections: Connections, before: datetime) -> int:
         count += sum(1 for row in rows if row[2])
         if len(rows) < _PART:
             return count
-        place = rows[-1][0], rows[-1][1]
+        place = _moment(rows[-1][0]), rows[-1][1]

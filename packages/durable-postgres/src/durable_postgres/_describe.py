@@ -12,17 +12,18 @@ from durable_postgres._pool import Connections
 
 async def describe(connections: Connections, bell: Bell) -> Description:
     """Ask the server, and say what that means for a write that was acknowledged on a connection of the pool."""
-    ((version, fsync, commit, pages, standbys, _standby),) = await connections.call(sql.SETTINGS)
+    ((version, fsync, commit, pages, standbys),) = await connections.call(sql.SETTINGS)
     kept: Word = "no" if commit == "off" else "yes"
     flushed: Word = "yes" if kept == "yes" and fsync == "on" and pages == "on" else "no"
-    # Whether a standby that is named has what it must is not to be seen from here, nor whether there is one that is not named.
-    standby: Word = "unknown" if kept == "yes" and (standbys or commit not in ("local", "off")) else "no"
+    # Without a standby that commits wait for, one that takes over may lack the last of them; whether such a one takes over, and
+    # whether it is there at all, cannot be seen from here.
+    elsewhere: Word = "unknown" if standbys and commit in ("on", "remote_apply", "remote_write") else "no"
     return Description(
         product="PostgreSQL",
         version=str(version),
         survives_kill=kept,
         survives_power_cut=flushed,
-        survives_failover=standby if standbys else "no",
+        survives_failover=elsewhere,
         transacts=True,
         undoes=True,
         interleaves=True,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from durable_core.contract import Client, Entry, Recorded
 from durable_core.errors import Misconfigured
 from durable_core.keys import INBOX, check_once, check_open_key, check_workflow
 from durable_postgres import sql
-from durable_postgres._pool import NOT_READ_COMMITTED, Connection, Connections, Params, Rows
-from durable_postgres.checkpointer import PostgresCheckpointer, full, number
+from durable_postgres._pool import NOT_READ_COMMITTED, Connection, Connections, Params, Rows, fetched
+from durable_postgres.checkpointer import PostgresCheckpointer, filling, number
 
 _MOST = 1_000  # workflows in one transaction: their position locks live in the server's shared memory
 
@@ -54,13 +53,15 @@ class JoinedClient:
             raise Misconfigured(f"one transaction joins at most {_MOST} workflows, and {workflow!r} is one more")
         self._touched.add(workflow)
         try:
-            async with self._connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(self._connections.statement(statement), params)
-                return await cursor.fetchall()
+            with filling(workflow):
+                return await fetched(self._connection, self._connections.statement(statement), params)
         except psycopg.Error as error:
-            if error.sqlstate == NOT_READ_COMMITTED:
-                raise Misconfigured("joined() needs a transaction at READ COMMITTED") from error
-            raise full(workflow, error) from error
+            if error.sqlstate != NOT_READ_COMMITTED:
+                raise
+            raise Misconfigured(
+                "joined() needs a transaction at READ COMMITTED, whose statements see what was committed while they waited: "
+                "begin it with `await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)`"
+            ) from error
 
 
 _: type[Client] = JoinedClient

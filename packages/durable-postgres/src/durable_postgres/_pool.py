@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import LiteralString, TypeAlias, cast
-from weakref import WeakSet
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
-from psycopg.sql import SQL, Composed, Identifier
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from durable_core.errors import Misconfigured
 from durable_postgres import sql
@@ -24,32 +25,45 @@ Params: TypeAlias = Sequence[object] | Mapping[str, object]
 Rows: TypeAlias = list[tuple[object, ...]]
 
 NOT_READ_COMMITTED = "DU001"
+UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 _KEPT = 0.05  # seconds that a connection nobody waits for is kept before it goes back to the pool
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A connection that is between two calls, and when it goes back."""
+
+    connection: Connection
+    loop: asyncio.AbstractEventLoop
+    timer: asyncio.TimerHandle
 
 
 class Connections:
-    """Borrows from a pool. One connection at most is held beyond a call, for a moment, and none where the pool has only one."""
+    """Borrows from a pool. One connection at most is held beyond a call, for a moment, and none where the pool has only one.
+
+    What is borrowed is in autocommit, and what goes back is as it was. Statements are plain ones: no session state is made.
+    """
 
     def __init__(self, pool: Pool, schema: str | None) -> None:
         if not isinstance(pool, AsyncConnectionPool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misconfigured(f"the store takes a psycopg_pool.AsyncConnectionPool, and not {type(pool).__name__}")
         self.pool, self.schema = pool, schema
-        self._statements: dict[str, Composed] = {}
-        self._kept: tuple[Connection, asyncio.TimerHandle] | None = None
-        self._switched: WeakSet[Connection] = WeakSet()
-        self._putting: asyncio.Task[None] | None = None
+        self._statements: dict[str, bytes] = {}
+        self._kept: Kept | None = None
+        self._switched: set[Connection] = set()
+        self._putting: set[asyncio.Task[None]] = set()
         self._wrapped = False
 
     def __repr__(self) -> str:
         return f"<Connections of {self.pool.name!r}{'' if self.schema is None else f', schema {self.schema!r}'}>"
 
-    def statement(self, text: str) -> Composed:
-        """Give a statement of `sql` with the schema's name in its place."""
+    def statement(self, text: str) -> bytes:
+        """Give a statement of `sql` with the schema's name in its place, to be executed with parameters."""
         found = self._statements.get(text)
         if found is None:
-            name = SQL("") if self.schema is None else SQL("{}.").format(Identifier(self.schema))
-            # Only constants of `sql` and the migrations come here.
-            found = self._statements[text] = SQL(cast("LiteralString", text)).format(schema=name)
+            name = "" if self.schema is None else quoted(self.schema).replace("%", "%%") + "."
+            found = self._statements[text] = text.replace("{schema}", name).encode()
         return found
 
     async def call(self, text: str, params: Params = ()) -> Rows:
@@ -57,56 +71,95 @@ class Connections:
 
         A function that refuses the default isolation is called again inside READ COMMITTED in one flight, and so from then on.
         """
-        async with self.connection() as connection:
+        connection = await self._borrow()
+        try:
             if not self._wrapped:
                 try:
-                    return await self._plain(connection, text, params)
+                    return await fetched(connection, self.statement(text), params)
                 except psycopg.Error as error:
                     if error.sqlstate != NOT_READ_COMMITTED:
                         raise
                     self._wrapped = True
-            return await self._in_read_committed(connection, text, params)
+            return await self._in_read_committed(connection, self.statement(text), params)
+        finally:
+            if not self._keep(connection):
+                await self._give_back(connection)
 
-    async def _plain(self, connection: Connection, text: str, params: Params) -> Rows:
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(self.statement(text), params)
-            return await cursor.fetchall() if cursor.description is not None else []
-
-    async def _in_read_committed(self, connection: Connection, text: str, params: Params) -> Rows:
+    async def _in_read_committed(self, connection: Connection, statement: bytes, params: Params) -> Rows:
         try:
-            async with connection.pipeline(), connection.cursor(row_factory=tuple_row) as cursor:
+            async with connection.pipeline(), AsyncCursor(connection, row_factory=tuple_row) as cursor:
                 await connection.execute(sql.READ_COMMITTED)
-                await cursor.execute(self.statement(text), params)
+                await cursor.execute(statement, params, binary=True)
                 await connection.execute(sql.COMMIT)
-                return await cursor.fetchall() if cursor.description is not None else []
+                return await cursor.fetchall()
         except BaseException:
             await undone(connection)
             raise
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """Lend a connection in autocommit; what is broken, or in a transaction, afterwards does not come back into use."""
+        """Lend a connection in autocommit; one that is broken or in a transaction afterwards does not come back into use."""
         connection = await self._borrow()
         try:
             yield connection
         finally:
-            await self._give_back(connection)
+            if not self._keep(connection):
+                await self._give_back(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        """Lend a connection that begins a transaction at READ COMMITTED by itself, and again should somebody end it.
+
+        The block commits; whatever it leaves open is rolled back.
+        """
+        async with self.connection() as connection:
+            level = connection.isolation_level
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            await connection.set_autocommit(False)
+            try:
+                yield connection
+            finally:
+                await undone(connection)
+                if idle(connection):
+                    await connection.set_autocommit(True)
+                    await connection.set_isolation_level(level)
+                else:
+                    await connection.close()
 
     async def _borrow(self) -> Connection:
-        if self._kept is not None:
-            connection, timer = self._kept
+        kept = self._kept
+        if kept is not None:
             self._kept = None
-            timer.cancel()
-            return connection
-        connection = await self._taken()
+            kept.timer.cancel()
+            if kept.loop is asyncio.get_running_loop() and idle(kept.connection) and not _heard_from(kept.connection):
+                return kept.connection
+            await self._give_back(kept.connection)
+        connection = await self._sound()
         try:
             if not connection.autocommit:
                 await connection.set_autocommit(True)
                 self._switched.add(connection)
         except BaseException:
-            await self.pool.putconn(connection)
+            await self._give_back(connection)
             raise
         return connection
+
+    async def _sound(self) -> Connection:
+        """Take a connection that the server has not closed while it lay there: to see that takes no round trip."""
+        for _ in range(max(self.pool.max_size, 1)):
+            connection = await self._taken()
+            if not _heard_from(connection):
+                return connection
+            try:
+                await self.pool.check_connection(connection)
+            except psycopg.Error:
+                await self._give_back(connection)
+            except BaseException:
+                await self._give_back(connection)
+                raise
+            else:
+                return connection
+        return await self._taken()
 
     async def _taken(self) -> Connection:
         # Python 3.11 may lose a cancellation that comes in the tick in which the pool hands a connection over.
@@ -114,43 +167,90 @@ class Connections:
         before = 0 if task is None else task.cancelling()
         connection = await self.pool.getconn()
         if task is not None and task.cancelling() > before:
-            await self.pool.putconn(connection)
+            await self._give_back(connection)
             raise asyncio.CancelledError
         return connection
 
-    async def _give_back(self, connection: Connection) -> None:
-        idle = not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE
-        if idle and self._kept is None and self.pool.max_size > 1 and not self.pool.get_stats().get("requests_waiting"):
-            loop = asyncio.get_running_loop()
-            self._kept = connection, loop.call_later(_KEPT, self._let_go, connection)
-            return
-        await self._put(connection)
+    def _keep(self, connection: Connection) -> bool:
+        """Hold the connection for the next call, unless it is wanted elsewhere."""
+        if self._kept is not None or self.pool.max_size < 2 or self.pool.closed or not idle(connection):
+            return False
+        if self.pool.get_stats().get("requests_waiting"):
+            return False
+        loop = asyncio.get_running_loop()
+        self._kept = Kept(connection, loop, loop.call_later(_KEPT, self._let_go, connection))
+        return True
 
     def _let_go(self, connection: Connection) -> None:
-        if self._kept is not None and self._kept[0] is connection:
+        if self._kept is not None and self._kept.connection is connection:
             self._kept = None
-            self._putting = asyncio.get_running_loop().create_task(self._put(connection))
+            _ = self._started(connection)
+
+    def _started(self, connection: Connection) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._put(connection))
+        self._putting.add(task)
+        task.add_done_callback(self._putting.discard)
+        return task
+
+    async def _give_back(self, connection: Connection) -> None:
+        """Put the connection into the pool, though the caller be cancelled: else the pool would be one short for ever."""
+        await asyncio.shield(self._started(connection))
 
     async def _put(self, connection: Connection) -> None:
-        if connection in self._switched:
-            self._switched.discard(connection)
-            if not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:
-                await connection.set_autocommit(False)
+        switched = connection in self._switched
+        self._switched.discard(connection)
+        if not idle(connection):
+            await connection.close()
+        elif switched:
+            await connection.set_autocommit(False)
         await self.pool.putconn(connection)
 
     async def aclose(self) -> None:
         """Give back what is kept."""
-        if self._kept is not None:
-            connection, timer = self._kept
-            self._kept = None
-            timer.cancel()
-            await self._put(connection)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.timer.cancel()
+            await self._give_back(kept.connection)
+        if self._putting:
+            await asyncio.wait(tuple(self._putting))
+
+
+async def fetched(connection: Connection, statement: bytes, params: Params) -> Rows:
+    """Execute a statement and give its rows, whatever cursors and rows the application's connections are set to."""
+    async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement, params, binary=True)
+        return await cursor.fetchall()
 
 
 async def undone(connection: Connection) -> None:
     """Leave no transaction open, unless the connection is gone."""
-    if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
+    if not connection.closed and not idle(connection):
         try:
             await connection.rollback()
         except psycopg.Error:
             await connection.close()
+
+
+def idle(connection: Connection) -> bool:
+    """Say whether a connection is open and outside a transaction."""
+    return not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def _heard_from(connection: Connection) -> bool:
+    """Say whether there is something to read on a connection that nobody uses: mostly that the server has closed it."""
+    try:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+    except (AttributeError, psycopg.Error):  # a system without poll; a connection that is closed
+        return connection.closed
+
+
+def quoted(schema: str) -> str:
+    """Give a schema's name as an identifier."""
+    return '"' + schema.replace('"', '""') + '"'
+
+
+def span(duration: timedelta) -> str:
+    """Give a duration as an interval without days, which would not be 24 hours when a session's clock is changed."""
+    return f"{duration // _MICROSECOND} microseconds"

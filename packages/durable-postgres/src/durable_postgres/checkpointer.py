@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import psycopg
+from psycopg import AsyncCursor
 from psycopg.rows import tuple_row
 
 from durable_core.codec import JsonCodec
@@ -16,11 +19,12 @@ from durable_postgres._bell import Bell
 from durable_postgres._coding import Coding
 from durable_postgres._describe import describe
 from durable_postgres._lane import Lane
-from durable_postgres._pool import Connection, Connections, Pool, Rows, undone
+from durable_postgres._pool import Connection, Connections, Pool, Rows, fetched, span
 from durable_postgres.effect import SqlEffect
 
-FENCED, ENDED, RECORDED, FULL = "DU002", "DU003", "DU004", "DU005"
-_GUARD = "23503"
+FENCED, ENDED, FULL = "DU002", "DU003", "DU005"
+_WRITTEN, _RECORDED, _FENCED = range(3)
+_GUARD = "workflow_guard"
 
 
 class PostgresCheckpointer:
@@ -62,53 +66,52 @@ class PostgresCheckpointer:
         """Apply an effect and record its result in one commit, or do neither. [CKP-TRANSACT-ATOMIC] [CKP-TRANSACT-OWN]
 
         No lock of the store is held while the effect runs; the fence is asked again, under the position lock, in the commit. A
-        long effect holds a connection, and the horizon of the whole database: bound it with `statement_timeout`.
+        long effect holds a connection, and the horizon of the whole database: bound it with `statement_timeout`. What the effect
+        asks this store for takes another connection of the pool.
 
-        Raises: `Fenced`, `NotEncodable`, `Misconfigured`, and whatever the effect raises, unchanged.
+        Raises: `Fenced`, `NotEncodable`, and whatever the effect raises, unchanged; `Misconfigured` for an effect that ended its
+        transaction, or went on after an error of the database.
         """
         check_key(holder.workflow, key)
         effect.check(effect_)
-        async with self.connections.connection() as connection:
-            try:
-                stored = await self._transact(connection, holder, key, effect_)
-            except BaseException:
-                await undone(connection)
-                raise
+        stored = await self._transact(holder, key, effect_)
         if stored is None:
-            stored = await self._stored(holder.workflow, key)
+            ((other,),) = await self.connections.call(sql.RECORDED, (holder.workflow, key))
+            stored = text(other)
         return self.coding.decode(holder.workflow, key, stored)
 
-    async def _transact(self, connection: Connection, holder: Pass, key: str, effect_: SqlEffect) -> str | None:
+    async def _transact(self, holder: Pass, key: str, effect_: SqlEffect) -> str | None:
         """Give what is stored, or `None` when somebody else recorded it meanwhile."""
         workflow, token = holder.workflow, holder.token
-        async with connection.pipeline(), connection.cursor(row_factory=tuple_row) as cursor:
-            await connection.execute(sql.READ_COMMITTED)
-            await cursor.execute(self.connections.statement(sql.TRANSACT), (workflow, token, key))
-            ((state, recorded, guard),) = await cursor.fetchall()
-        if state:
-            await connection.rollback()
-            if state == 1:
-                return text(recorded)
-            raise Fenced(workflow, token, key)
-        async with connection.cursor() as cursor:
-            stored = self.coding.encode(workflow, key, await effect_(cursor))
-        try:
+        async with self.connections.transaction() as connection:
             async with connection.pipeline():
-                await connection.execute(self.connections.statement(sql.TRANSACTED), (workflow, token, key, stored, guard))
-                await connection.execute(sql.COMMIT)
-        except psycopg.Error as error:
-            if error.sqlstate == RECORDED:
-                return None
-            if error.sqlstate == FENCED:
-                raise Fenced(workflow, token, key) from None
-            if error.sqlstate == ENDED:
-                raise Misconfigured(f"the effect {key!r} of workflow {workflow!r} ended its transaction; it is undone") from error
-            raise
-        return stored
+                begun = await fetched(connection, self.connections.statement(sql.TRANSACT), (workflow, token, key))
+            state, recorded, guard = begun[0]
+            if state == _RECORDED:
+                await connection.commit()  # it was a sign of life
+                return text(recorded)
+            if state == _FENCED:
+                raise Fenced(workflow, token, key)
+            with _guarded(workflow, key):
+                async with connection.cursor(row_factory=tuple_row) as cursor:
+                    stored = self.coding.encode(workflow, key, await effect_(cursor))
+                state = await self._transacted(connection, (workflow, token, key, stored, guard))
+        if state == _FENCED:
+            raise Fenced(workflow, token, key)
+        return stored if state == _WRITTEN else None
 
-    async def _stored(self, workflow: str, key: str) -> str:
-        ((stored,),) = await self.connections.call(sql.RECORDED, (workflow, key))
-        return text(stored)
+    async def _transacted(self, connection: Connection, params: tuple[object, ...]) -> object:
+        """Record and commit in one flight. Where the state is another than written, the guard has made the commit fail."""
+        state: object = None
+        try:
+            async with connection.pipeline(), AsyncCursor(connection, row_factory=tuple_row) as cursor:
+                await cursor.execute(self.connections.statement(sql.TRANSACTED), params, binary=True)
+                await connection.execute(sql.COMMIT)
+                ((state,),) = await cursor.fetchall()
+        except psycopg.errors.ForeignKeyViolation as error:
+            if state in (None, _WRITTEN) or not _by_guard(error):
+                raise
+        return state
 
     async def supply(self, workflow: str, key: str, value: object, /) -> Recorded:
         """Record from outside any pass. Raises: `NotEncodable`. [CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE]"""
@@ -121,10 +124,8 @@ class PostgresCheckpointer:
         check_workflow(workflow)
         check_once(once)
         stored = self.coding.encode(workflow, INBOX, value)
-        try:
+        with filling(workflow):
             rows = await self.connections.call(sql.APPEND, (workflow, stored, once))
-        except psycopg.Error as error:
-            raise full(workflow, error) from error
         return self.entry(workflow, rows)
 
     async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
@@ -132,7 +133,7 @@ class PostgresCheckpointer:
         check_workflow(workflow)
         check_duration(budget, "budget")
         check_duration(alive, "alive")
-        rows = await self.connections.call(sql.CLAIM, (workflow, budget, alive))
+        rows = await self.connections.call(sql.CLAIM, (workflow, span(budget), span(alive)))
         return Pass(workflow, number(rows[0][0]), instant(rows[0][1])) if rows else None
 
     async def extend(self, holder: Pass, budget: timedelta, alive: timedelta, /) -> bool:
@@ -140,19 +141,20 @@ class PostgresCheckpointer:
         check_workflow(holder.workflow)
         check_duration(budget, "budget")
         check_duration(alive, "alive")
-        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, budget, alive)))[0][0])
+        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, span(budget), span(alive))))[0][0])
 
     async def renew(self, holder: Pass, alive: timedelta, /) -> bool:
         """Give a sign of life. [CKP-RENEW-LIVE] [CKP-RENEW-BUDGET] [CKP-HOLD-LOST]"""
         check_workflow(holder.workflow)
         check_duration(alive, "alive")
-        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, None, alive)))[0][0])
+        return bool((await self.connections.call(sql.KEEP, (holder.workflow, holder.token, None, span(alive))))[0][0])
 
     async def release(self, holder: Pass, /) -> None:
         """Give the claim back. [CKP-RELEASE-FREE] [CKP-RELEASE-FINAL]"""
         check_workflow(holder.workflow)
-        await self.connections.call(sql.RELEASE, (holder.workflow, holder.token))
-        self.bell.ring()
+        ((met,),) = await self.connections.call(sql.RELEASE, (holder.workflow, holder.token))
+        if met:
+            self.bell.ready()
 
     async def history(self, workflow: str, /) -> dict[str, Written]:
         """Give every record with its time. Raises: `NotParsed`. [CKP-HISTORY-SAME] [CKP-HISTORY-TIME] [CKP-HISTORY-RISING]"""
@@ -165,7 +167,7 @@ class PostgresCheckpointer:
         """Forget every record, and say how many there were. [CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE]"""
         check_workflow(workflow)
         gone = number((await self.connections.call(sql.DISCARD, (workflow, None)))[0][0])
-        self.bell.ring()
+        self.bell.ready()
         return gone
 
     async def describe(self, /) -> Description:
@@ -182,11 +184,33 @@ class PostgresCheckpointer:
         return Entry(text(key), self.coding.decode(workflow, text(key), text(stored)))
 
 
-def full(workflow: str, error: psycopg.Error) -> Exception:
-    """Give our refusal for a full inbox, and any other error as it is."""
-    if error.sqlstate == FULL:
-        return ValueError(f"the inbox of workflow {workflow!r} is full: the number of an entry is below 2^53")
-    return error
+@contextmanager
+def filling(workflow: str) -> Generator[None]:
+    """Refuse a full inbox in our own words."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate != FULL:
+            raise
+        raise ValueError(f"the inbox of workflow {workflow!r} is full: the number of an entry is below 2^53") from error
+
+
+@contextmanager
+def _guarded(workflow: str, key: str) -> Generator[None]:
+    """Say in our own words what an effect may not do."""
+    what = f"the effect {key!r} of workflow {workflow!r}"
+    try:
+        yield
+    except psycopg.errors.InFailedSqlTransaction as error:
+        raise Misconfigured(f"{what} went on after an error of the database, which undid it all: let it through") from error
+    except psycopg.Error as error:
+        if error.sqlstate != ENDED and not _by_guard(error):
+            raise
+        raise Misconfigured(f"{what} tried to end its transaction, which is the store's; it is undone") from error
+
+
+def _by_guard(error: psycopg.Error) -> bool:
+    return error.sqlstate == "23503" and error.diag.table_name == _GUARD
 
 
 def text(value: object) -> str:
@@ -202,9 +226,9 @@ def number(value: object) -> int:
 
 
 def instant(value: object) -> datetime:
-    """Take a column of timestamptz, in UTC."""
+    """Take an instant, which comes in UTC and without saying so."""
     assert isinstance(value, datetime)
-    return value.astimezone(UTC)
+    return value.replace(tzinfo=UTC)
 
 
 _: type[Checkpointer[SqlEffect]] = PostgresCheckpointer

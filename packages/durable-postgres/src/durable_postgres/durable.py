@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -38,12 +38,13 @@ from durable_core.keys import (
     check_workflow,
 )
 from durable_postgres import _catalog, schema, sql
+from durable_postgres._bell import topic_of
 from durable_postgres._coding import Decoded
 from durable_postgres._joined import JoinedClient
-from durable_postgres._pool import Connection, Pool, Rows
-from durable_postgres.checkpointer import PostgresCheckpointer, full, instant, number, text
+from durable_postgres._pool import Connection, Pool, Rows, span
+from durable_postgres.checkpointer import FENCED, PostgresCheckpointer, filling, instant, number, text
 from durable_postgres.effect import SqlEffect
-from durable_postgres.scheduler import LEASE, PostgresScheduler, number_of, seconds_until, storable
+from durable_postgres.scheduler import LEASE, Look, PostgresScheduler, number_of, seconds_until, storable
 
 _RECORDS = 1_000  # a turn brings so many records at most,
 _SIZE = 1_000_000  # and so many bytes of values
@@ -121,7 +122,7 @@ class PostgresDurable:
         check_open_key(workflow, key, allow_input=True)
         stored = self._coding.encode(workflow, key, value)
         rows = await self._connections.call(sql.ARRIVE, (workflow, self._queue, key, stored))
-        self._bell.ring()
+        self._bell.ready()
         return self._checkpointer.recorded(workflow, key, stored, other_of(rows))
 
     async def deliver(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
@@ -129,18 +130,16 @@ class PostgresDurable:
         check_workflow(workflow)
         check_once(once)
         stored = self._coding.encode(workflow, INBOX, value)
-        try:
+        with filling(workflow):
             rows = await self._connections.call(sql.DELIVER, (workflow, self._queue, stored, once))
-        except psycopg.Error as error:
-            raise full(workflow, error) from error
-        self._bell.ring()
+        self._bell.ready()
         return self._checkpointer.entry(workflow, rows)
 
     async def delete(self, workflow: str, /) -> int:
         """Forget the workflow, whatever it is doing, and say how many records it had. [DUR-DELETE]"""
         check_workflow(workflow)
         gone = number((await self._connections.call(sql.DISCARD, (workflow, self._queue)))[0][0])
-        self._bell.ring()
+        self._bell.ready()
         return gone
 
     def joined(self, connection: Connection) -> Client:
@@ -156,7 +155,7 @@ class PostgresDurable:
 
     def nudge(self) -> None:
         """Have whoever waits look now, here and in other processes: after the commit of a transaction that was `joined`."""
-        self._bell.ring()
+        self._bell.everybody()
 
     # ---------------------------------------------------------------------------------------------------------- worker
 
@@ -166,27 +165,26 @@ class PostgresDurable:
         check_duration(budget, "budget")
         check_limit(limit)
 
-        async def take() -> tuple[list[Turn] | None, float | None]:
-            params = (self._queue, self._scheduler.lease, budget, limit, _RECORDS, _SIZE)
+        async def take() -> Look[list[Turn]]:
+            params = (self._queue, span(self._scheduler.lease), span(budget), limit, _RECORDS, _SIZE)
             rows = await self._connections.call(sql.BEGIN, params)
-            if rows and rows[0][0] is None:
-                return None, seconds_until(rows[0][6], rows[0][2])
-            return self._turns(rows), None
+            if rows[0][0] is None:
+                return Look(due=seconds_until(rows[0][5], rows[0][2]))
+            return Look(self._turns(rows))
 
         return await self._scheduler.waiting(take, self._take_back, wait) or []
 
     def _turns(self, rows: Rows) -> list[Turn]:
         turns: list[Turn] = []
         stored: dict[str, str] = {}
-        for row in rows:
-            match row:
-                case (str(workflow), int(token), datetime() as at, int(receipt), int(attempt), int(lapses), due, big, _, _):
-                    stored = {}
-                    holder = Pass(workflow, token, at.astimezone(UTC))
-                    delivery = Delivery(workflow, str(receipt), attempt, lapses, instant(due))
-                    turns.append(Turn(holder, delivery, None if big else Decoded(self._coding, workflow, stored)))
-                case _:
-                    stored[text(row[8])] = text(row[9])
+        for workflow, token, at, attempt, lapses, due, big, key, value in rows:
+            if token is None:
+                stored[text(key)] = text(value)
+                continue
+            stored = {}
+            holder = Pass(text(workflow), number(token), instant(at))
+            delivery = Delivery(holder.workflow, str(token), number(attempt), number(lapses), instant(due))
+            turns.append(Turn(holder, delivery, None if big else Decoded(self._coding, holder.workflow, stored)))
         return turns
 
     async def _take_back(self, turns: list[Turn]) -> None:
@@ -196,7 +194,7 @@ class PostgresDurable:
 
     async def renew(self, turn: Turn, /) -> Turn | None:
         """Give a sign of life for the turn; `None` when its claim is lost. [DUR-KEEP]"""
-        kept = await self._connections.call(sql.KEEP_TURN, (*self._answer(turn), self._scheduler.lease))
+        kept = await self._connections.call(sql.KEEP_TURN, (*self._answer(turn), span(self._scheduler.lease)))
         return turn if kept[0][0] else None
 
     async def finish(self, turn: Turn, value: object, /) -> Recorded:
@@ -204,10 +202,15 @@ class PostgresDurable:
         workflow = turn.holder.workflow
         answer = self._answer(turn)
         stored = self._coding.encode(workflow, OUTCOME, value)
-        rows = await self._connections.call(sql.FINISH, (*answer, stored))
-        if rows[0][0] == 2:
-            raise Fenced(workflow, turn.holder.token, OUTCOME)
-        self._bell.ring()
+        try:
+            rows = await self._connections.call(sql.FINISH, (*answer, stored))
+        except psycopg.Error as error:
+            if error.sqlstate != FENCED:
+                raise
+            raise Fenced(workflow, turn.holder.token, OUTCOME) from None
+        self._bell.ended(workflow)
+        if rows[0][2]:
+            self._bell.ready()
         return self._checkpointer.recorded(workflow, OUTCOME, stored, other_of(rows))
 
     async def pause(self, turn: Turn, due: datetime | None, /) -> None:
@@ -231,8 +234,12 @@ class PostgresDurable:
     async def _end(
         self, turn: Turn, due: datetime | None, delay: timedelta | None, attempt: int, lapses: int, reason: str | None
     ) -> None:
-        await self._connections.call(sql.END, (*self._answer(turn), due, delay, attempt, lapses, reason))
-        self._bell.ring()
+        after = None if delay is None else span(delay)
+        ((again,),) = await self._connections.call(sql.END, (*self._answer(turn), due, after, attempt, lapses, reason))
+        if again:
+            self._bell.ready()
+        if reason is not None:
+            self._bell.ended(turn.holder.workflow)
 
     def _answer(self, turn: Turn) -> tuple[str, int, str, int]:
         check_workflow(turn.holder.workflow)
@@ -253,13 +260,13 @@ class PostgresDurable:
         """Return when the workflow has a result, or after `wait`. [DUR-RESULT]"""
         check_workflow(workflow)
 
-        async def look() -> tuple[bool | None, float | None]:
-            return (True, None) if await self.result(workflow) is not None else (None, None)
+        async def look() -> Look[bool]:
+            return Look(True if await self.result(workflow) is not None else None)
 
         async def nothing(_: bool) -> None:
             return None
 
-        await self._scheduler.waiting(look, nothing, check_wait(wait))
+        await self._scheduler.waiting(look, nothing, check_wait(wait), topic_of(workflow))
 
     async def describe(self, /) -> Description:
         """Say what the store is and promises now. [DUR-DESCRIBE]"""

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from durable_core.contract import Delivery, Description, Scheduler
 from durable_core.keys import check_count, check_duration, check_moment, check_queue, check_wait, check_workflow
 from durable_postgres import sql
-from durable_postgres._bell import Bell
+from durable_postgres._bell import READY, Bell
 from durable_postgres._describe import describe
-from durable_postgres._pool import Connections, Pool
+from durable_postgres._pool import UNREACHABLE, Connections, Pool, span
 
 T = TypeVar("T")
 
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """What a look at the queue gave: something taken, or in how many seconds there may be."""
+
+    taken: T | None = None
+    due: float | None = None
+
+
 LEASE = timedelta(seconds=60)
+_NOW = timedelta(0)
 _LEAST_PAUSE = 0.002  # seconds before what is due and was busy is looked at again
+_ANSWERING = 2.0  # seconds that a take may still need once its caller is cancelled
 
 
 class PostgresScheduler:
@@ -52,68 +64,54 @@ class PostgresScheduler:
         """Give the server's clock, UTC. [ANY-CLOCK]"""
         ((moment,),) = await self.connections.call(sql.NOW)
         assert isinstance(moment, datetime)
-        return moment.astimezone(UTC)
+        return moment.replace(tzinfo=UTC)
 
     async def make_ready(self, workflow: str, /, *, revive: bool = False) -> None:
         """Let the workflow run as soon as it can. [SCH-READY-EVENTUALLY] [SCH-READY-COALESCE]"""
         check_workflow(workflow)
         await self.connections.call(sql.MAKE_READY, (workflow, self.queue, revive))
-        self.bell.ring()
+        self.bell.ready()
 
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
         """Take the next wakeup that is due. [SCH-NEXT-WAIT] [SCH-NEXT-OLDEST] [SCH-NEXT-ONE] [SCH-NEXT-LAPSED] [SCH-NEXT-DEEP]"""
         return await self.waiting(self._take, self._take_back, check_wait(wait))
 
-    async def _take(self) -> tuple[Delivery | None, float | None]:
-        row = (await self.connections.call(sql.NEXT_READY, (self.queue, self._lease)))[0]
+    async def _take(self) -> Look[Delivery]:
+        row = (await self.connections.call(sql.NEXT_READY, (self.queue, span(self._lease))))[0]
         match row:
             case (str(workflow), int(receipt), int(attempt), int(lapses), datetime() as due, datetime()):
-                return Delivery(workflow, str(receipt), attempt, lapses, due.astimezone(UTC)), None
+                return Look(Delivery(workflow, str(receipt), attempt, lapses, due.replace(tzinfo=UTC)))
             case (_, _, _, _, due, moment):
-                return None, seconds_until(due, moment)
+                return Look(due=seconds_until(due, moment))
             case _:
                 raise AssertionError(row)
 
     async def _take_back(self, delivery: Delivery) -> None:
         """Put back what was taken for a caller who was cancelled meanwhile."""
-        now = await self.now()
-        await self.wake_at(delivery, now, attempt=delivery.attempt, lapses=delivery.lapses)
+        await self._answer(delivery, None, _NOW, delivery.attempt, delivery.lapses, None)
 
     async def waiting(
         self,
-        take: Callable[[], Awaitable[tuple[T | None, float | None]]],
+        take: Callable[[], Coroutine[object, object, Look[T]]],
         take_back: Callable[[T], Awaitable[None]],
         wait: timedelta,
+        topic: str = READY,
     ) -> T | None:
         """Take, or wait for a ring or the next due instant and take again. What a cancelled caller did not hear is taken back."""
         deadline = time.monotonic() + wait.total_seconds()
-        while True:
-            mark = self.bell.mark()
-            taken, due = await self._heard(take, take_back)
-            left = deadline - time.monotonic()
-            if taken is not None or left <= 0:
-                return taken
-            pause = left if due is None else min(left, max(due, _LEAST_PAUSE))
-            await self.bell.heard(mark, pause)
-
-    async def _heard(
-        self, take: Callable[[], Awaitable[tuple[T | None, float | None]]], take_back: Callable[[T], Awaitable[None]]
-    ) -> tuple[T | None, float | None]:
-        task = asyncio.ensure_future(take())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait((task,))
-            if not task.cancelled() and task.exception() is None:
-                taken = task.result()[0]
-                if taken is not None:
-                    await take_back(taken)
-            raise
+        with self.bell.topic(topic) as heard:
+            while True:
+                mark = heard.rings
+                look = await _heard(take(), take_back)
+                left = deadline - time.monotonic()
+                if look.taken is not None or left <= 0:
+                    return look.taken
+                await self.bell.heard(heard, mark, left if look.due is None else min(left, max(look.due, _LEAST_PAUSE)))
 
     async def renew(self, delivery: Delivery, /) -> Delivery:
         """Keep the delivery for another lease; its receipt stays. [SCH-RENEW-NAME] [SCH-RENEW-SILENT]"""
         check_workflow(delivery.workflow)
-        await self.connections.call(sql.RENEW, (delivery.workflow, self.queue, number_of(delivery), self._lease))
+        await self.connections.call(sql.RENEW, (delivery.workflow, self.queue, number_of(delivery), span(self._lease)))
         return delivery
 
     async def wake_at(self, delivery: Delivery, when: datetime, /, *, attempt: int = 1, lapses: int = 0) -> None:
@@ -121,22 +119,27 @@ class PostgresScheduler:
         check_workflow(delivery.workflow)
         at = check_moment(when, "when")
         check_count(attempt, lapses)
-        await self._answer(delivery, at, attempt, lapses, None)
+        await self._answer(delivery, at, None, attempt, lapses, None)
 
     async def done(self, delivery: Delivery, /) -> None:
         """Answer, with nothing further to do. [SCH-DONE-ANSWERS] [SCH-DONE-NEWER] [SCH-DONE-STALE] [SCH-DONE-CANCELLED]"""
         check_workflow(delivery.workflow)
-        await self._answer(delivery, None, 1, 0, None)
+        await self._answer(delivery, None, None, 1, 0, None)
 
     async def bury(self, delivery: Delivery, reason: str, /) -> None:
         """Answer, and set the workflow aside. [SCH-BURY-KEEPS] [SCH-BURY-CANCELLED] [SCH-BURY-STALE]"""
         check_workflow(delivery.workflow)
-        await self._answer(delivery, None, 1, 0, storable(reason))
+        await self._answer(delivery, None, None, 1, 0, storable(reason))
+        self.bell.ended(delivery.workflow)
 
-    async def _answer(self, delivery: Delivery, at: datetime | None, attempt: int, lapses: int, reason: str | None) -> None:
-        receipt = number_of(delivery)
-        await self.connections.call(sql.ANSWER, (delivery.workflow, self.queue, receipt, at, None, attempt, lapses, reason))
-        self.bell.ring()
+    async def _answer(
+        self, delivery: Delivery, at: datetime | None, delay: timedelta | None, attempt: int, lapses: int, reason: str | None
+    ) -> None:
+        after = None if delay is None else span(delay)
+        params = (delivery.workflow, self.queue, number_of(delivery), at, after, attempt, lapses, reason)
+        ((again,),) = await self.connections.call(sql.ANSWER, params)
+        if again:
+            self.bell.ready()
 
     async def buried(self, workflow: str, /) -> str | None:
         """Give the reason why the workflow is buried, or `None`."""
@@ -149,11 +152,28 @@ class PostgresScheduler:
         """Forget the workflow's wakeups. [SCH-CANCEL-ALL]"""
         check_workflow(workflow)
         await self.connections.call(sql.CANCEL, (workflow, self.queue))
-        self.bell.ring()
 
     async def describe(self, /) -> Description:
         """Say what the store promises now. [DUR-DESCRIBE]"""
         return await describe(self.connections, self.bell)
+
+
+async def _heard(take: Coroutine[object, object, Look[T]], take_back: Callable[[T], Awaitable[None]]) -> Look[T]:
+    """Take in a task of its own, so that a cancellation cannot come between the commit and its answer."""
+    task: asyncio.Task[Look[T]] = asyncio.get_running_loop().create_task(take)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not (await asyncio.wait((task,), timeout=_ANSWERING))[0]:
+            task.cancel()
+        elif not task.cancelled() and task.exception() is None:
+            taken = task.result().taken
+            if taken is not None:
+                try:
+                    await take_back(taken)
+                except UNREACHABLE:
+                    pass  # then it lapses
+        raise
 
 
 def number_of(delivery: Delivery) -> int:

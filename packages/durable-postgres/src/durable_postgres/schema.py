@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from importlib import resources
-from typing import LiteralString, cast
 
-import psycopg
 from psycopg.rows import tuple_row
-from psycopg.sql import SQL, Identifier
 
 from durable_core.errors import SchemaMismatch
+from durable_postgres import sql
+from durable_postgres._pool import Connection, Connections, fetched, quoted
 
-from durable_postgres._pool import Connection, Connections, undone
-
-_LOCK = 7041988311  # of the transaction that applies migrations, beside the position locks
-_MISSING = ("42P01", "3F000", "42883")
-
-TABLES = ("workflow_checkpoint", "workflow_claim", "workflow_queue", "workflow_guard", "workflow_never")
-VERSION = "SELECT coalesce(max(version), 0) FROM {schema}workflow_schema"
-APPLIED = "INSERT INTO {schema}workflow_schema (version) VALUES (%s)"
-CURRENT = "SELECT current_schema()"
+_APPLYING = 7041988311  # the lock of a transaction that applies migrations
+_TABLE = re.compile(r"CREATE TABLE @schema@\.(\w+) \(([^;]*)\) /\* partitions \*/( WITH \([^;]*\))?;")
+_MADE = re.compile(r"CREATE (TABLE|SEQUENCE|FUNCTION) @schema@\.(\w+)")
 
 
 def migrations() -> list[tuple[int, str, str]]:
@@ -29,98 +24,106 @@ def migrations() -> list[tuple[int, str, str]]:
     return [(int(name[:4]), name, (files / name).read_text("utf-8")) for name in found]
 
 
-def printed(schema: str | None = None) -> str:
-    """Give the whole schema as text to be run with `psql`, for a schema of that name or the first of the search path."""
-    parts: list[str] = []
+def made(kind: str) -> list[str]:
+    """Give the names of all tables, sequences or functions that the migrations make."""
+    return [name for _, _, body in migrations() for found, name in _MADE.findall(body) if found == kind.upper()]
+
+
+def printed(schema: str = "public", *, partitions: int = 0) -> str:
+    """Give the whole schema as text to be run with `psql`; with `partitions`, its three large tables in so many, by workflow."""
+    parts = ["BEGIN;\n", f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};\n" if schema != "public" else ""]
     for version, name, body in migrations():
-        applied = f"INSERT INTO @schema@.workflow_schema (version) VALUES ({version});\n"
-        parts.append(f"-- {name}\n{body}{applied}")
-    text = "\n".join(parts)
-    return text.replace("@schema@.", "") if schema is None else text.replace("@schema@", quoted(schema))
+        text = rendered(_partitioned(body, partitions) if partitions else body, schema)
+        parts.append(f"-- {name}\n{text}INSERT INTO {quoted(schema)}.workflow_schema (version) VALUES ({version});\n")
+    return "\n".join([*parts, "COMMIT;"])
 
 
-def quoted(schema: str) -> str:
-    """Give the schema's name as an identifier."""
-    return '"' + schema.replace('"', '""') + '"'
+def rendered(body: str, schema: str) -> str:
+    """Give a migration with the schema's names in their places. Raises: `SchemaMismatch` for a name that cannot be one."""
+    if "$durable$" in schema or "\0" in schema or not schema:
+        raise SchemaMismatch(f"{schema!r} cannot be the name of a schema")
+    name = quoted(schema)
+    number = int.from_bytes(hashlib.blake2b(schema.encode(), digest_size=7).digest())
+    # One pass: the name may hold what looks like another mark.
+    marks = {"@schema@": name, "@literal@": name.replace("'", "''"), "@lock@": str(number)}
+    return re.sub("|".join(marks), lambda mark: marks[mark.group()], body)
+
+
+def _partitioned(body: str, partitions: int) -> str:
+    """Give a migration whose marked tables are partitioned by hash of the workflow."""
+
+    def table(found: re.Match[str]) -> str:
+        name, columns, storage = found.group(1), found.group(2), found.group(3) or ""
+        lines = [f"CREATE TABLE @schema@.{name} ({columns}) PARTITION BY HASH (workflow);"]
+        for part in range(partitions):
+            bounds = f"FOR VALUES WITH (MODULUS {partitions}, REMAINDER {part})"
+            lines.append(f"CREATE TABLE @schema@.{name}_{part} PARTITION OF @schema@.{name} {bounds}{storage};")
+        return "\n".join(lines)
+
+    return _TABLE.sub(table, body)
 
 
 async def prepare(connections: Connections, *, create: bool) -> None:
     """Create the schema, or verify it. Raises: `SchemaMismatch`, saying what is missing or newer."""
-    async with connections.connection() as connection:
-        try:
-            if create:
-                await _apply(connections, connection)
-            await _verify(connections, connection)
-        except BaseException:
-            await undone(connection)
-            raise
+    async with connections.transaction() as connection:
+        where = await _schema(connections, connection)
+        known = migrations()[-1][0]
+        if create and await _version(connection, where) < known:
+            await _apply(connection, where)
+        await _verify(connection, where, known)
+        await connection.commit()
 
 
-async def _apply(connections: Connections, connection: Connection) -> None:
-    if await _version(connections, connection) >= migrations()[-1][0]:
-        return
-    async with connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        schema = connections.schema
-        if schema is None:
-            async with connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(CURRENT)
-                ((name,),) = await cursor.fetchall()
-            if not isinstance(name, str):
-                raise SchemaMismatch("the search path names no schema that exists: name one with schema=")
-            schema = name
-        else:
-            await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
-        version = await _version(connections, connection)
+async def _schema(connections: Connections, connection: Connection) -> str:
+    """Give the schema: the one that was named, or where the search path finds the tables, or else its first."""
+    if connections.schema is not None:
+        return connections.schema
+    ((found, first, encoding),) = await fetched(connection, sql.WHERE.encode(), ())
+    if encoding != "UTF8":
+        raise SchemaMismatch(f"the database holds text as {encoding}, and the store needs one in UTF8")
+    if isinstance(found, str):
+        return found
+    if isinstance(first, str):
+        return first
+    raise SchemaMismatch("the search path names no schema that exists: name one with schema=")
+
+
+async def _apply(connection: Connection, schema: str) -> None:
+    await fetched(connection, b"SELECT pg_advisory_xact_lock(%s)", (_APPLYING,))
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        if not await fetched(connection, b"SELECT FROM pg_namespace WHERE nspname = %s", (schema,)):
+            await cursor.execute(f"CREATE SCHEMA {quoted(schema)}".encode())
+        version = await _version(connection, schema)
         for number, _, body in migrations():
             if number > version:
-                # The text is ours, and the name in it is quoted.
-                await connection.execute(SQL(cast("LiteralString", body.replace("@schema@", quoted(schema)))))
-                await connection.execute(connections.statement(APPLIED), (number,))
+                await cursor.execute(rendered(body, schema).encode())
+                await cursor.execute(f"INSERT INTO {quoted(schema)}.workflow_schema (version) VALUES ({number})".encode())
 
 
-async def _version(connections: Connections, connection: Connection) -> int:
+async def _version(connection: Connection, schema: str) -> int:
     """Give the version that is there, zero for none."""
-    async with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
-        name = "workflow_schema" if connections.schema is None else f"{quoted(connections.schema)}.workflow_schema"
-        await cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
-        ((there,),) = await cursor.fetchall()
-        if not there:
-            return 0
-        await cursor.execute(connections.statement(VERSION))
-        ((version,),) = await cursor.fetchall()
+    table = f"{quoted(schema)}.workflow_schema"
+    ((there,),) = await fetched(connection, b"SELECT to_regclass(%s) IS NOT NULL", (table,))
+    if not there:
+        return 0
+    statement = f"SELECT coalesce(max(version), 0) FROM {table}".replace("%", "%%")
+    ((version,),) = await fetched(connection, statement.encode(), ())
     assert isinstance(version, int)
     return version
 
 
-async def _verify(connections: Connections, connection: Connection) -> None:
-    known = migrations()[-1][0]
-    version = await _version(connections, connection)
-    where = "the search path" if connections.schema is None else f"schema {connections.schema!r}"
+async def _verify(connection: Connection, schema: str, known: int) -> None:
+    version = await _version(connection, schema)
+    where = f"schema {schema!r}"
     if version == 0:
-        raise SchemaMismatch(f"{where} has no durable tables: apply what `python -m durable_postgres schema` prints")
+        raise SchemaMismatch(f"{where} has no durable tables: apply what `python -m durable_postgres schema {schema}` prints")
     if version < known:
         raise SchemaMismatch(f"{where} has version {version} of the schema, and this code needs {known}: apply what is missing")
     if version > known:
-        raise SchemaMismatch(
-            f"{where} has version {version} of the schema, and this code knows {known}: upgrade durable-postgres"
-        )
-    await _verify_use(connections, connection, where)
-
-
-async def _verify_use(connections: Connections, connection: Connection, where: str) -> None:
-    for table in TABLES:
-        name = table if connections.schema is None else f"{quoted(connections.schema)}.{table}"
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            try:
-                await cursor.execute("SELECT has_table_privilege(%s, 'SELECT, INSERT, UPDATE, DELETE')", (name,))
-                ((usable,),) = await cursor.fetchall()
-            except psycopg.Error as error:
-                if error.sqlstate not in _MISSING:
-                    raise
-                raise SchemaMismatch(f"{where} lacks the table {table}") from error
-        if not usable:
-            raise SchemaMismatch(
-                f"this role may not read and write {table} in {where}: grant it SELECT, INSERT, UPDATE and DELETE"
-            )
+        raise SchemaMismatch(f"{where} has version {version}, and this code knows {known}: upgrade durable-postgres")
+    lacking = await fetched(
+        connection, sql.LACKING.encode(), {"schema": schema, **{kind: made(kind) for kind in ("table", "sequence", "function")}}
+    )
+    if lacking:
+        what = "; ".join(f"{name}: {verdict}" for name, verdict in lacking)
+        raise SchemaMismatch(f"{where} cannot be used by this role: {what}")

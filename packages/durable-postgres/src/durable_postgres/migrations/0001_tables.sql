@@ -1,4 +1,6 @@
--- The tables of durable-postgres, version 1. @schema@ stands for the quoted name of the schema that they live in.
+-- The tables of durable-postgres. Where this is a template, @schema@ is the quoted name of the schema that they live in, @literal@
+-- the same inside a literal, and @lock@ the number that its position locks begin from. A table marked `partitions` may be
+-- partitioned by hash of the workflow.
 
 CREATE TABLE @schema@.workflow_schema (
     version integer PRIMARY KEY
@@ -15,11 +17,11 @@ CREATE TABLE @schema@.workflow_checkpoint (
     workflow text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     value text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('@schema@.workflow_position'),
+    seq bigint NOT NULL DEFAULT nextval('@literal@.workflow_position'),
     at timestamptz NOT NULL,
     once text COLLATE "C",
     PRIMARY KEY (workflow, key)
-);
+) /* partitions */;
 -- Values are stored as they come: compressing each takes longer than writing it.
 ALTER TABLE @schema@.workflow_checkpoint ALTER COLUMN value SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX workflow_checkpoint_once ON @schema@.workflow_checkpoint (workflow, once) WHERE once IS NOT NULL;
@@ -35,9 +37,10 @@ CREATE TABLE @schema@.workflow_claim (
     alive interval NOT NULL,
     seen timestamptz NOT NULL,
     wanted boolean NOT NULL
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+) /* partitions */ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- The wakeups. With a receipt: taken, until `lease`. With a reason: buried. `look` is when a taker looks at the row.
+-- The wakeups. With a receipt: taken, until `lease`. With a reason: buried. `look` is when a taker looks at the row: it follows `due`,
+-- or the end of a lease or of a claim that was met. A renewal moves `lease`, which no index holds. [SCH-NEXT-DEEP]
 CREATE TABLE @schema@.workflow_queue (
     workflow text COLLATE "C" NOT NULL,
     queue text COLLATE "C" NOT NULL,
@@ -50,7 +53,7 @@ CREATE TABLE @schema@.workflow_queue (
     newer boolean NOT NULL,
     reason text,
     PRIMARY KEY (workflow, queue)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+) /* partitions */ WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX workflow_queue_look ON @schema@.workflow_queue (queue, look) WHERE reason IS NULL;
 
 -- A row here that nothing satisfies makes any commit fail while an effect runs. [CKP-TRANSACT-OWN]
