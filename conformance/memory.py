@@ -92,6 +92,7 @@ class MemoryHarness(Harness[MemoryEffect]):
 
     offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "meter"})
     lacks = {
+        "skew": "its clock is the process's",
         "wire": "its client is the store: no reply can be lost",
         "kill": "it has no server",
         "loss": "a claim's storage cannot be lost",

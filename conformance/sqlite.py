@@ -130,6 +130,7 @@ class SqliteHarness(Harness[SqliteEffect]):
         {"codec", "queues", "effects", "restart", "processes", "joined", "halves", "meter"}
     )
     lacks = {
+        "skew": "its clock is the machine's, which all its clients share",
         "wire": "its client is the store: no reply can be lost",
         "kill": "it has no server",
         "loss": "a claim's storage cannot be lost",

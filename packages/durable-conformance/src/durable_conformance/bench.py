@@ -27,6 +27,8 @@ from durable_core.contract import (
 
 from durable_conformance.expect import Broken, NotShown, answers, holds
 from durable_conformance.harness import Effects, Harness, Opening, Stores
+from durable_conformance.pairs import paired
+from durable_conformance.processes import Process
 
 T = TypeVar("T")
 
@@ -35,21 +37,12 @@ NOW = timedelta(0)
 EVENTUALLY = timedelta(seconds=20)
 
 
-def paired(stores: Stores[object]) -> Durable[object]:
-    """Give the durable that a harness opened, or put its two halves into a `SplitDurable`."""
-    if isinstance(stores, tuple):
-        from durable_core.split import SplitDurable
-
-        checkpointer, scheduler = stores
-        return SplitDurable(checkpointer, scheduler)
-    return stores
-
-
 class Bench:
     """One case's datastore, opened."""
 
     def __init__(self, harness: Harness[object], at: Opening, seed: str, exits: AsyncExitStack, *, long: bool = False) -> None:
         self.harness, self.at, self.long = harness, at, long
+        self.seed = seed
         self.random = random.Random(seed)
         self.durable: Durable[object]
         self.description: Description
@@ -108,6 +101,13 @@ class Bench:
         at = replace(self.at, queue=queue or self.at.queue, lease=lease or self.at.lease, codec=codec, retention=retention)
         async with self.harness.open(at) as stores:
             yield paired(stores)
+
+    async def process(self, *, lease: timedelta | None = None, skew: timedelta = NOW) -> Process:
+        """Start another process on the same datastore, whose own clocks are wrong by so much; it is killed when the case ends."""
+        at = replace(self.at, lease=lease or self.at.lease)
+        process = await Process.started(self.harness, at, skew=skew.total_seconds())
+        self._exits.push_async_callback(process.aclose)
+        return process
 
     async def reopen(self) -> None:
         """Close every instance, restart the store, and open it again."""

@@ -16,7 +16,7 @@ from durable_core._clock import ManualClock
 E = TypeVar("E")
 
 Hook: TypeAlias = Literal[
-    "clock", "codec", "queues", "retention", "effects", "restart", "processes", "kill", "loss", "wire", "joined", "halves", "meter"
+    "clock", "codec", "queues", "retention", "effects", "restart", "processes", "skew", "kill", "loss", "wire", "joined", "halves", "meter"
 ]
 Stores: TypeAlias = Durable[E] | tuple[Checkpointer[E], Scheduler]
 
@@ -138,7 +138,7 @@ class Harness(Generic[E]):
     offers: ClassVar[frozenset[Hook]] = frozenset()
     """clock: `open` takes the store's time from `at.clock`. codec: it uses `at.codec`. queues: it uses `at.queue`. restart: the datastore
     survives that everybody closes it. retention: it lets finished and discarded workflows go after `at.retention`. processes: another process
-    on this machine can open it. The others are methods below."""
+    on this machine can open it. skew: its clock is not that of its clients' machines. The others are methods below."""
 
     lacks: ClassVar[Mapping[Hook, str]] = {}
     """What the store has no counterpart of, and why: "wire" where no client repeats a request, "kill" where there is no server, "loss" where

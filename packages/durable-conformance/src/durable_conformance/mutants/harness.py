@@ -252,7 +252,8 @@ class FileHarness(DoubleHarness):
     """The double in a file, for what needs several processes or a process that dies."""
 
     name = "file double"
-    offers = frozenset({"codec", "queues", "effects", "restart", "processes"})
+    offers = frozenset({"codec", "queues", "effects", "restart", "processes", "skew"})
+    patience = timedelta(seconds=15)
     window = timedelta(milliseconds=300)
 
     def vault_at(self, at: Opening) -> Vault:

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from durable_core.contract import Durable, Recorded
 
-from durable_conformance.bench import LONG, NOW, Bench, paired
+from durable_conformance.bench import LONG, NOW, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import NotShown, answers, holds, same
+from durable_conformance.pairs import paired
 from durable_conformance.suite._common import transacts
 
 T = TypeVar("T")
