@@ -1,1 +1,10 @@
-"""Durable workflows on Redis and Valkey; not released yet."""
+"""Durable workflows on Redis and Valkey."""
+
+from __future__ import annotations
+
+from durable_redis.checkpointer import RedisCheckpointer
+from durable_redis.durable import RedisDurable
+from durable_redis.effect import LuaEffect
+from durable_redis.sorted_set import LEASE, RedisScheduler
+
+__all__ = ["LEASE", "LuaEffect", "RedisCheckpointer", "RedisDurable", "RedisScheduler"]

@@ -1,0 +1,154 @@
+"""The codec at the rim of the store, and what the scripts give back: bytes, whole numbers and lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeAlias, cast
+
+from durable_core.codec import JsonCodec, decoded_for, encoded_for, roundtripped
+from durable_core.contract import CheckpointCodec, Recorded, Torn
+from durable_core.errors import EffectTorn, NotEncodable, NotParsed, shortened
+
+RedisCodec: TypeAlias = CheckpointCodec[str] | CheckpointCodec[bytes]
+Reply: TypeAlias = "bytes | int | None | Sequence[Reply]"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TEXT, _BYTES, _TORN = b"v", b"b", b"t"
+
+
+def micros(duration: timedelta) -> int:
+    """Give a duration in microseconds."""
+    return duration // _MICROSECOND
+
+
+def micros_at(moment: datetime) -> int:
+    """Give an instant in microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime:
+    """Give an instant from microseconds since 1970."""
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def number(reply: Reply) -> int:
+    """Give a whole number, sent as one or as its digits."""
+    assert isinstance(reply, (int, bytes)), reply
+    return int(reply)
+
+
+def text(reply: Reply) -> str:
+    """Give a name."""
+    assert isinstance(reply, bytes), reply
+    return reply.decode()
+
+
+def parts(reply: Reply) -> Sequence[Reply]:
+    """Give the members of a list."""
+    assert isinstance(reply, (list, tuple)), reply
+    return reply
+
+
+class Stored(NamedTuple):
+    """A record as it is in the hash: its position, when it was written, and its encoding behind a mark."""
+
+    position: int
+    at: int
+    marked: bytes
+
+
+def stored(raw: bytes) -> Stored:
+    """Take a field of the records apart."""
+    position, at, marked = raw.split(b":", 2)
+    return Stored(int(position), int(at), marked)
+
+
+def in_order(fields: Mapping[bytes, bytes]) -> list[tuple[str, Stored]]:
+    """Give the records of a hash in the order in which they were written; fields that begin with NUL are none. [CKP-LOAD-ORDER]"""
+    records = [(key.decode(), stored(raw)) for key, raw in fields.items() if key[:1] != b"\0"]
+    records.sort(key=lambda record: record[1].position)
+    return records
+
+
+def pairs(reply: Reply) -> dict[bytes, bytes]:
+    """Give a hash that came as a flat list."""
+    flat = cast("Sequence[bytes]", parts(reply))  # HGETALL gives fields and values, which are bytes
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class Coding:
+    """Encodes for the store, and decodes what is in it."""
+
+    __slots__ = ("_codec", "is_json")
+
+    def __init__(self, codec: RedisCodec) -> None:
+        # What is decoded was encoded by the same codec, or by another that the application replaced: then decoding refuses it.
+        self._codec = cast("CheckpointCodec[str | bytes]", codec)
+        self.is_json = type(codec) is JsonCodec
+
+    def __repr__(self) -> str:
+        return f"Coding({self._codec!r})"
+
+    def encode(self, workflow: str, key: str, value: object) -> bytes:
+        """Give the encoding with its mark. Raises: `NotEncodable`."""
+        encoded = encoded_for(self._codec, workflow, key, value)
+        if isinstance(encoded, str):
+            return _TEXT + encoded.encode()
+        if isinstance(encoded, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return _BYTES + encoded
+        raise NotEncodable(f"the codec gave {type(encoded).__name__}, and Redis holds str or bytes", workflow, key)
+
+    def decode(self, workflow: str, key: str, marked: bytes) -> object:
+        """Give the value, or `Torn`. Raises: `NotParsed`."""
+        if marked[:1] == _TORN:
+            return Torn(marked[1:].decode(errors="replace"))
+        if marked[:1] == _TEXT:
+            try:
+                return decoded_for(self._codec, workflow, key, marked[1:].decode())
+            except UnicodeDecodeError as refused:
+                raise NotParsed(workflow, key, shortened(marked[1:]), f"it is not UTF-8: {refused}") from refused
+        return decoded_for(self._codec, workflow, key, marked[1:])
+
+    def roundtrip(self, value: object) -> object:
+        """Give what a value is once it was stored. Raises: `NotEncodable`."""
+        return roundtripped(self._codec, value)
+
+    def recorded(self, workflow: str, key: str, mine: bytes, reply: Reply) -> Recorded:
+        """Give the answer of a write: 1, or what was there instead. Raises: `EffectTorn`, `NotParsed`."""
+        if not isinstance(reply, bytes):
+            return Recorded(self.decode(workflow, key, mine), True)
+        return Recorded(self.whole(workflow, key, reply), False)
+
+    def whole(self, workflow: str, key: str, marked: bytes) -> object:
+        """Give a value. Raises: `EffectTorn` where it is torn, `NotParsed`."""
+        value = self.decode(workflow, key, marked)
+        if isinstance(value, Torn):
+            raise EffectTorn(workflow, key, value.reason)
+        return value
+
+
+class Decoded(Mapping[str, object]):
+    """Records that are decoded when they are asked for, each time anew. [CKP-LOAD-CODEC]"""
+
+    __slots__ = ("_coding", "_stored", "_workflow")
+
+    def __init__(self, coding: Coding, workflow: str, records: Sequence[tuple[str, Stored]]) -> None:
+        self._coding, self._workflow = coding, workflow
+        self._stored = {key: record.marked for key, record in records}
+
+    def __repr__(self) -> str:
+        return f"<Decoded: {len(self._stored)} records of {self._workflow!r}>"
+
+    def __getitem__(self, key: str) -> object:
+        return self._coding.decode(self._workflow, key, self._stored[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._stored

@@ -1,0 +1,97 @@
+"""What a store and its halves share: the application's client, and how scripts reach the server through it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+
+from durable_core.errors import Misconfigured
+from durable_redis._coding import Reply
+from durable_redis._describe import check_server
+from durable_redis._scripts import Script, Variant, script
+from durable_redis._wire import Argument, Client, PooledWire, Wire
+
+T = TypeVar("T")
+
+_TIDYING = 5.0  # seconds that closing waits for what is being put back
+
+
+class Connection:
+    """The application's client, and what is under way through it."""
+
+    def __init__(self, client: Client) -> None:
+        check_client(client)
+        self.client = client
+        self._wire: Wire = PooledWire(client)
+        self._tidying: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.client!r})"
+
+    async def run(self, name: str, keys: Sequence[bytes], *arguments: Argument, variant: Variant = "set") -> Reply:
+        """Run the script of an operation."""
+        return await self._wire.run(script(name, variant), keys, *arguments)
+
+    async def run_script(self, made: Script, keys: Sequence[bytes], *arguments: Argument) -> Reply:
+        """Run a script that was looked up before."""
+        return await self._wire.run(made, keys, *arguments)
+
+    async def call(self, *command: Argument) -> Reply:
+        """Send a command that only reads."""
+        return await self._wire.call(*command)
+
+    async def ask(self, *command: str) -> Reply:
+        """Ask any one node what it is; on a cluster they are taken to be alike."""
+        return await self._wire.ask(*command)
+
+    async def heard(self, call: Coroutine[object, object, T], take_back: Callable[[T], Awaitable[None]]) -> T:
+        """Await a call; when its caller is cancelled meanwhile, undo what it will have granted."""
+        task = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                self._tidy(_taken_back(task, take_back))
+            raise
+
+    async def check_server(self) -> None:
+        """Refuse a server that cannot keep the contract. Raises: `Misconfigured`."""
+        await check_server(self)
+
+    def _tidy(self, call: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(call)
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+
+    async def aclose(self) -> None:
+        """Wait for what is being put back, and end what is under way. The client stays open: it is the application's."""
+        if self._tidying:
+            _, late = await asyncio.wait(self._tidying, timeout=_TIDYING)
+            for task in late:
+                task.cancel()
+        await self._wire.aclose()
+
+
+async def _taken_back(task: asyncio.Future[T], take_back: Callable[[T], Awaitable[None]]) -> None:
+    try:
+        await take_back(await task)
+    except Exception:
+        return  # nobody is there to hear it, and what was granted lapses by itself
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client of redis-py, or one that may read from replicas, which lag. [CKP-LOAD-PREFIX]"""
+    if not isinstance(client, (Redis, RedisCluster)):
+        raise Misconfigured(f"a store takes a redis.asyncio.Redis or RedisCluster, and not {type(client).__name__}")
+    if isinstance(client, RedisCluster) and (client.read_from_replicas or client.load_balancing_strategy):
+        raise Misconfigured("this RedisCluster reads from replicas, which lag behind: give the store a client that does not")
+
+
+def nonce() -> str:
+    """Give a name for one call, so that its repetition is known. [ANY-REPEAT]"""
+    return os.urandom(12).hex()

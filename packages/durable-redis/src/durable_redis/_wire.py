@@ -1,0 +1,111 @@
+"""How a script reaches its server: `EVALSHA`, and plain `EVAL` where that node does not know it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import ClusterDownError, ClusterError, NoScriptError, ResponseError, TryAgainError
+
+from durable_redis._coding import Reply
+from durable_redis._scripts import Script
+
+Argument: TypeAlias = bytes | str | int
+Client: TypeAlias = "Redis | RedisCluster"  # parameters of both say what their decoding methods give, and none is called here
+
+_NEVER_DECODE = "NEVER_DECODE"  # redis-py's option for one command: bytes, whatever `decode_responses` says
+_PATIENCE = 5.0  # seconds for a slot that moves
+_MOVING = (TryAgainError, ClusterDownError)
+
+
+class Wire(Protocol):
+    """Sends scripts and commands, and repeats them where a reply was lost."""
+
+    async def run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Reply:
+        """Run a script. Its repetition gives the same answer. [ANY-REPEAT]"""
+        ...
+
+    async def call(self, *command: Argument) -> Reply:
+        """Send a command that only reads."""
+        ...
+
+    async def ask(self, *command: str) -> Reply:
+        """Ask any one node about itself."""
+        ...
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        ...
+
+
+class PooledWire:
+    """Sends by the client itself, which takes a connection of its pool for each call and follows a cluster's slots."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._plain = False
+
+    def __repr__(self) -> str:
+        return f"PooledWire({self._client!r})"
+
+    async def run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Reply:
+        """Run a script."""
+        try:
+            return await self.call("EVALSHA", script.plain_sha if self._plain else script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            pass
+        try:
+            return await self.call("EVAL", script.plain if self._plain else script.text, len(keys), *keys, *arguments)
+        except ResponseError as refused:
+            if self._plain or not is_too_old(refused):
+                raise
+        self._plain = True
+        return await self.call("EVAL", script.plain, len(keys), *keys, *arguments)
+
+    async def call(self, *command: Argument) -> Reply:
+        """Send a command; while a slot moves, again."""
+        deadline, pause = time.monotonic() + _PATIENCE, 0.01
+        while True:
+            try:
+                return await self._sent(command)
+            except (ResponseError, ClusterError) as refused:
+                if not is_moving(refused) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.2)
+
+    async def ask(self, *command: str) -> Reply:
+        """Ask any one primary about itself."""
+        if not isinstance(self._client, RedisCluster):
+            return await self._sent(command)
+        await self._client.initialize()
+        node = self._client.get_primaries()[0]
+        return await self._sent(command, target_nodes=node)
+
+    async def _sent(self, command: Sequence[Argument], **options: object) -> Reply:
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        reply: object = await self._client.execute_command(*command, **{_NEVER_DECODE: True}, **options)  # type: ignore[no-untyped-call]
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError  # Python 3.11 may have swallowed it inside the client
+        if isinstance(reply, dict):
+            reply = [part for pair in reply.items() for part in pair]  # pyright: ignore[reportUnknownVariableType]
+        return cast("Reply", reply)  # what a server sends, undecoded: bytes, whole numbers, and lists of them
+
+    async def aclose(self) -> None:
+        """Nothing is kept."""
+
+
+def is_too_old(refused: ResponseError) -> bool:
+    """Say whether a server below 7.0 has stumbled over the first line of a script."""
+    return "unexpected symbol near '#'" in str(refused)
+
+
+def is_moving(refused: Exception) -> bool:
+    """Say whether a slot is on its way from one node to another: to be tried again, and nothing about the pass."""
+    said = str(refused).lower()
+    return isinstance(refused, _MOVING) or "non local key" in said or "ttl exhausted" in said

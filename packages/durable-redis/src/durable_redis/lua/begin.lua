@@ -1,0 +1,71 @@
+#!lua
+-- begin: takes what is due, claims it and loads it.
+-- KEYS: set, states, receipts, bell, [stream]
+-- ARGV: nonce, lease, budget, limit, prefix of records, prefix of claims, this queue, how many records a turn brings
+-- returns: in how many microseconds to look again or '', '1' when more may be due, then for each turn workflow, receipt, attempt, lapses, due time, token,
+--   when it was granted, and the records as a flat list, or nil where they are many
+-- The one script that touches keys which are not in KEYS: records and claim of the workflows that it picks, which are in the slot of
+-- the queue. It reads all of them before it writes, so that a refusal leaves nothing.
+-- [DUR-BEGIN] [DUR-BEGIN-FRESH] [DUR-BEGIN-REPEAT] [DUR-CO-COMMIT]
+--@include queue
+--@include clock
+--@include records
+--@include claims
+--@include wakeups
+local limit, most = tonumber(ARGV[4]), tonumber(ARGV[8])
+
+local function loaded(r)
+  return redis.call('HLEN', r) <= most and redis.call('HGETALL', r)
+end
+
+local turns = {}
+for place = 1, limit do
+  local receipt = ARGV[1] .. '.' .. place
+  local workflow, attempt, lapses, due = given(receipt)
+  if not workflow then
+    break
+  end
+  local claim = redis.call('HMGET', ARGV[6] .. workflow, 't', 'l', 'n', 'g')
+  if claim[3] == receipt and claim[2] ~= '0' then
+    table.insert(turns, {workflow, receipt, attempt, lapses, due, claim[1], claim[4], loaded(ARGV[5] .. workflow)})
+  end
+end
+if turns[1] then
+  return {'', '0', unpack(turns)}
+end
+
+local due = heads(limit + 8)
+local finished, held, picked = {}, {}, {}
+for place = 1, #due, 2 do
+  local workflow, score = due[place], due[place + 1]
+  if redis.call('HEXISTS', ARGV[5] .. workflow, OUTCOME) == 1 then
+    table.insert(finished, workflow)
+  else
+    local claim = redis.call('HMGET', ARGV[6] .. workflow, 'l', 'w')
+    if claim[1] and now < tonumber(claim[1]) then
+      table.insert(held, {workflow, score, claim[1], claim[2] or ''})
+    else
+      table.insert(picked, {workflow, score, loaded(ARGV[5] .. workflow)})
+    end
+  end
+  if #picked == limit then
+    break
+  end
+end
+
+for _, workflow in ipairs(finished) do
+  cancel(workflow)
+end
+for _, met in ipairs(held) do
+  contended(met[1], met[2], met[3])
+  if not string.find('\0' .. met[4] .. '\0', '\0' .. ARGV[7] .. '\0', 1, true) then
+    redis.call('HSET', ARGV[6] .. met[1], 'w', met[4] == '' and ARGV[7] or met[4] .. '\0' .. ARGV[7])
+  end
+end
+for place, found in ipairs(picked) do
+  local receipt = ARGV[1] .. '.' .. place
+  local attempt, lapses, since = take(found[1], found[2], receipt, ARGV[2])
+  local token = grant(ARGV[6] .. found[1], receipt, ARGV[3], ARGV[2])
+  table.insert(turns, {found[1], receipt, attempt, lapses, since, token, clock, found[3]})
+end
+return {next_due(), #picked < limit and #due == 2 * (limit + 8) and '1' or '0', unpack(turns)}

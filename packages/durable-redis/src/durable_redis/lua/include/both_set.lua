@@ -1,0 +1,1 @@
+local R, C, A, I, F, Z, D, X, N = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]

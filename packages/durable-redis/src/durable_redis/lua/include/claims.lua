@@ -1,0 +1,77 @@
+-- The claim of a workflow is a hash: t the last token, l when it lapses ('0': released), u the end of its budget, a its window,
+-- n the nonce of the call that was granted, g when that was, w the queues that wait for it. [CKP-CLAIM-LAPSE]
+
+-- Takes an accepted write as a sign of life, unless the last one is young. [CKP-RECORD-LIVE] [CKP-RELEASE-FINAL]
+local function seen(c, lapses, budget, window)
+  if lapses ~= '0' then
+    local alive = tonumber(window)
+    if tonumber(lapses) - now < alive * 2 / 3 then
+      redis.call('HSET', c, 'l', int(math.min(tonumber(budget), now + alive)))
+    end
+  end
+end
+
+-- Gives the workflow to a new pass; its token is above the last one and not behind the clock. [CKP-CLAIM-RISING] [CKP-CLAIM-KEPT]
+local function grant(c, nonce, budget, window)
+  redis.call('HINCRBY', c, 't', 1)
+  local token = redis.call('HGET', c, 't')
+  if #clock > #token or (#clock == #token and clock > token) then
+    token = clock
+  end
+  local last = now + tonumber(budget)
+  local lapses = int(math.min(last, now + tonumber(window)))
+  redis.call('HSET', c, 't', token, 'l', lapses, 'u', int(last), 'a', window, 'n', nonce, 'g', clock)
+  redis.call('HDEL', c, 'w')
+  redis.call('PERSIST', c)
+  return token
+end
+
+-- Lets whoever met the claim look again now, in whatever queue. [DUR-BEGIN]
+local function uncontended(c, workflow, wanted)
+  if not wanted then
+    return
+  end
+  redis.call('HDEL', c, 'w')
+  for queue in string.gmatch(wanted, '[^%z]+') do
+    local z, d, n = queue .. ':z', queue .. ':d', queue .. ':n'
+    local raw = redis.call('HGET', d, workflow)
+    if raw then
+      local front, due, mark = string.match(raw, '^([^|]*|%d+|%d+|[01]|)(%-?%d*)|(.*)$')
+      if mark == 'c' then
+        redis.call('HSET', d, workflow, front .. due .. '|')
+        redis.call('ZADD', z, due, workflow)
+        if redis.call('LLEN', n) == 0 then
+          redis.call('RPUSH', n, '1')
+        end
+      end
+    end
+  end
+end
+
+-- Takes the claim back if this pass holds it; the fence stays. [CKP-RELEASE-FREE]
+local function release(c, workflow, token)
+  local claim = redis.call('HMGET', c, 't', 'l', 'w')
+  if claim[1] == token and claim[2] ~= '0' then
+    redis.call('HSET', c, 'l', '0')
+    uncontended(c, workflow, claim[3])
+  end
+end
+
+-- Notes a sign of life; whoever waits for the claim looks again where it lapses sooner now.
+local function keep(c, workflow, claim, budget, window)
+  local lapses = math.min(budget, now + tonumber(window))
+  redis.call('HSET', c, 'l', int(lapses), 'u', int(budget), 'a', window)
+  if claim[4] and lapses < tonumber(claim[2]) then
+    uncontended(c, workflow, claim[4])
+  end
+end
+
+-- A sign of life by the holder; false where the claim is lost, or its budget spent. [CKP-RENEW-LIVE] [CKP-RENEW-BUDGET]
+local function renew(c, workflow, token, window)
+  local claim = redis.call('HMGET', c, 't', 'l', 'u', 'w')
+  if claim[1] ~= token or claim[2] == '0' or now >= tonumber(claim[3]) then
+    return false
+  end
+  keep(c, workflow, claim, tonumber(claim[3]), window)
+  return true
+end
