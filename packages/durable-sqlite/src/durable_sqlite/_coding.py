@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from durable_core.codec import decoded_for, encoded_for, roundtripped
-from durable_core.contract import CheckpointCodec
+from durable_core.contract import CheckpointCodec, Entry, Recorded
 from durable_core.errors import NotEncodable
 
 Stored: TypeAlias = str | bytes
@@ -35,6 +35,14 @@ class Coding:
     def decode(self, workflow: str, key: str, stored: Stored) -> object:
         """Give the value. Raises: `NotParsed`."""
         return decoded_for(self._codec, workflow, key, stored)
+
+    def recorded(self, workflow: str, key: str, stored: Stored, other: Stored | None) -> Recorded:
+        """Give the answer of a write of `stored`, where `other` was found instead, or nothing. [CKP-RECORD-FIRST]"""
+        return Recorded(self.decode(workflow, key, stored if other is None else other), other is None)
+
+    def entry(self, workflow: str, found: tuple[str, Stored]) -> Entry[object]:
+        """Give the answer of an append."""
+        return Entry(found[0], self.decode(workflow, found[0], found[1]))
 
     def roundtrip(self, value: object) -> object:
         """Give what a value is once it was stored. Raises: `NotEncodable`."""

@@ -18,6 +18,7 @@ from durable_sqlite.effect import GuardedConnection
 T = TypeVar("T")
 
 _OLDEST = (3, 37, 0)  # STRICT tables
+_DAY = 86_400.0  # SQLite counts its timeout in 32 bits of milliseconds
 _NETWORK_NAMES = """
 9p afs ceph cifs coda davfs drvfs fuse.davfs fuse.glusterfs fuse.grpcfuse fuse.gvfsd-fuse fuse.rclone fuse.s3fs fuse.sshfs
 glusterfs gpfs lustre ncpfs nfs nfs4 prl_fs smb3 smbfs vboxsf virtiofs
@@ -32,7 +33,9 @@ def open_file(path: str, synchronous: str, busy_timeout: timedelta, create: bool
     refuse_network(path, _mounts())
     _refuse_orphan(path)
     try:
-        connection = GuardedConnection(_uri(path, create), timeout=busy_timeout.total_seconds(), isolation_level=None, uri=True)
+        connection = GuardedConnection(
+            _uri(path, create), timeout=min(busy_timeout.total_seconds(), _DAY), isolation_level=None, uri=True
+        )
         connection.guarded()
     except sqlite3.OperationalError as error:
         error.add_note(f"opening {path!r}")

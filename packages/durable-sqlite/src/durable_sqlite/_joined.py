@@ -11,8 +11,8 @@ from durable_core.contract import Client, Entry, Recorded
 from durable_core.errors import Misconfigured
 from durable_core.keys import INBOX, check_once, check_open_key, check_workflow
 from durable_sqlite import _turns, schema, sql
+from durable_sqlite._coding import Coding
 from durable_sqlite._tx import Tx
-from durable_sqlite.checkpointer import SqliteCheckpointer
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -21,8 +21,8 @@ Ts = TypeVarTuple("Ts")
 class JoinedClient:
     """A `Client` bound to an open transaction. Each call is all or nothing within it; its commit decides about all of them."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, queue: str, checkpointer: SqliteCheckpointer) -> None:
-        self._connection, self._path, self._queue, self._checkpointer = connection, path, queue, checkpointer
+    def __init__(self, connection: sqlite3.Connection, path: str, queue: str, coding: Coding) -> None:
+        self._connection, self._path, self._queue, self._coding = connection, path, queue, coding
         self._refuse_without_transaction()
         with _plain_text(connection):
             self._refuse_other_file(Tx(connection))
@@ -33,16 +33,16 @@ class JoinedClient:
     async def arrive(self, workflow: str, key: str, value: object, /) -> Recorded:
         """Record a value and let the workflow run. Raises: `ReservedKey`, `NotEncodable`, `Misconfigured`. [DUR-JOINED]"""
         check_open_key(workflow, key, allow_input=True)
-        stored = self._checkpointer.coding.encode(workflow, key, value)
+        stored = self._coding.encode(workflow, key, value)
         other = self._write(_turns.arrive, self._queue, workflow, key, stored)
-        return self._checkpointer.recorded(workflow, key, stored, other)
+        return self._coding.recorded(workflow, key, stored, other)
 
     async def deliver(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         """Add a message to the inbox and let the workflow run. Raises: `NotEncodable`, `Misconfigured`. [DUR-JOINED]"""
         check_workflow(workflow)
         check_once(once)
-        stored = self._checkpointer.coding.encode(workflow, INBOX, value)
-        return self._checkpointer.entry(workflow, self._write(_turns.deliver, self._queue, workflow, stored, once))
+        stored = self._coding.encode(workflow, INBOX, value)
+        return self._coding.entry(workflow, self._write(_turns.deliver, self._queue, workflow, stored, once))
 
     async def delete(self, workflow: str, /) -> int:
         """Forget the workflow, and say how many records it had. Raises: `Misconfigured`. [DUR-DELETE] [DUR-JOINED]"""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from durable_core.errors import Fenced
 from durable_core.keys import MAX_INBOX, inbox_key, inbox_number
 from durable_sqlite import _claims, _wakeups, sql
+from durable_sqlite._coding import Stored
 from durable_sqlite._tx import Tx
-
-Stored: TypeAlias = str | bytes
 
 
 def load(tx: Tx, workflow: str, skip: int) -> list[tuple[str, Stored]]:

@@ -50,7 +50,7 @@ class SqliteCheckpointer:
         check_key(workflow, key)
         stored = self.coding.encode(workflow, key, value)
         other = await self.connection.write(_records.record, workflow, holder.token, key, stored)
-        return self.recorded(workflow, key, stored, other)
+        return self.coding.recorded(workflow, key, stored, other)
 
     async def transact(self, holder: Pass, key: str, effect_: SqliteEffect, /) -> object:
         """Apply an effect and record its result in one commit, or do neither. [CKP-TRANSACT-ATOMIC] [CKP-TRANSACT-OWN]
@@ -82,14 +82,14 @@ class SqliteCheckpointer:
         """Record from outside any pass. Raises: `NotEncodable`. [CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE]"""
         check_key(workflow, key)
         stored = self.coding.encode(workflow, key, value)
-        return self.recorded(workflow, key, stored, await self.connection.write(_records.supply, workflow, key, stored))
+        return self.coding.recorded(workflow, key, stored, await self.connection.write(_records.supply, workflow, key, stored))
 
     async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         """Add a message to the inbox. Raises: `NotEncodable`, `ValueError` if it is full. [CKP-APPEND-ABOVE] [CKP-APPEND-ONCE]"""
         check_workflow(workflow)
         check_once(once)
         stored = self.coding.encode(workflow, INBOX, value)
-        return self.entry(workflow, await self.connection.write(_records.append, workflow, stored, once))
+        return self.coding.entry(workflow, await self.connection.write(_records.append, workflow, stored, once))
 
     async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
         """Take the workflow for one pass, or give `None`. [CKP-CLAIM-ONE] [CKP-CLAIM-RISING] [CKP-CLAIM-LAPSE]"""
@@ -137,14 +137,6 @@ class SqliteCheckpointer:
     async def describe(self, /) -> Description:
         """Say what the store promises now. [DUR-DESCRIBE]"""
         return await self.connection.describe()
-
-    def recorded(self, workflow: str, key: str, stored: Stored, other: Stored | None) -> Recorded:
-        """Give the answer of a write: `other` is what was there instead."""
-        return Recorded(self.coding.decode(workflow, key, stored if other is None else other), other is None)
-
-    def entry(self, workflow: str, found: tuple[str, Stored]) -> Entry[object]:
-        """Give the answer of an append."""
-        return Entry(found[0], self.coding.decode(workflow, found[0], found[1]))
 
 
 _: type[Checkpointer[SqliteEffect]] = SqliteCheckpointer

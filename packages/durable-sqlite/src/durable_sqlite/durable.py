@@ -115,7 +115,7 @@ class SqliteDurable:
         check_open_key(workflow, key, allow_input=True)
         stored = self._coding.encode(workflow, key, value)
         other = await self._connection.write(_turns.arrive, self._queue, workflow, key, stored)
-        return self._checkpointer.recorded(workflow, key, stored, other)
+        return self._coding.recorded(workflow, key, stored, other)
 
     async def deliver(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         """Add a message to the inbox and let the workflow run. Raises: `NotEncodable`. [DUR-DELIVER]"""
@@ -123,7 +123,7 @@ class SqliteDurable:
         check_once(once)
         stored = self._coding.encode(workflow, INBOX, value)
         found = await self._connection.write(_turns.deliver, self._queue, workflow, stored, once)
-        return self._checkpointer.entry(workflow, found)
+        return self._coding.entry(workflow, found)
 
     async def delete(self, workflow: str, /) -> int:
         """Forget the workflow, whatever it is doing, and say how many records it had. [DUR-DELETE]"""
@@ -140,7 +140,7 @@ class SqliteDurable:
 
         Raises: `Misconfigured` for a connection to another file or without the schema; its methods, without an open transaction.
         """
-        return JoinedClient(connection, self._connection.path, self._queue, self._checkpointer)
+        return JoinedClient(connection, self._connection.path, self._queue, self._coding)
 
     def nudge(self) -> None:
         """Have whoever waits in this process look now: after the commit of a transaction that was `joined`."""
@@ -177,7 +177,7 @@ class SqliteDurable:
         answer = self._answer(turn)
         stored = self._coding.encode(workflow, OUTCOME, value)
         other = await self._connection.write(_turns.finish, *answer, stored)
-        return self._checkpointer.recorded(workflow, OUTCOME, stored, other)
+        return self._coding.recorded(workflow, OUTCOME, stored, other)
 
     async def pause(self, turn: Turn, due: datetime | None, /) -> None:
         """End the pass while the workflow waits. [DUR-PAUSE] [DUR-TURN-FENCED]"""
