@@ -10,6 +10,8 @@ from typing import Protocol, TypeAlias, cast
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import ClusterDownError, ClusterError, NoScriptError, ResponseError, TryAgainError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from durable_redis._coding import Reply
 from durable_redis._scripts import Script
@@ -19,6 +21,7 @@ Client: TypeAlias = "Redis | RedisCluster"  # parameters of both say what their 
 
 _NEVER_DECODE = "NEVER_DECODE"  # redis-py's option for one command: bytes, whatever `decode_responses` says
 _PATIENCE = 5.0  # seconds for a slot that moves
+REPEATS = 3  # times that a call is repeated whose reply was lost
 _MOVING = (TryAgainError, ClusterDownError)
 
 
@@ -67,13 +70,17 @@ class PooledWire:
         return await self.call("EVAL", script.plain, len(keys), *keys, *arguments)
 
     async def call(self, *command: Argument) -> Reply:
-        """Send a command; while a slot moves, again."""
-        deadline, pause = time.monotonic() + _PATIENCE, 0.01
+        """Send a command: again while a slot moves, and a few times after a reply that was lost, whatever the client's own policy."""
+        deadline, pause, lost = time.monotonic() + _PATIENCE, 0.01, 0
         while True:
             try:
                 return await self._sent(command)
             except (ResponseError, ClusterError) as refused:
                 if not is_moving(refused) or time.monotonic() > deadline:
+                    raise
+            except (RedisConnectionError, RedisTimeoutError):
+                lost += 1
+                if lost > REPEATS or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.2)

@@ -254,6 +254,4 @@ def _inbox(key: str) -> str:
     return str(inbox_number(key)) if key.startswith(INBOX) else ""
 
 
-
-
 _: type[Checkpointer[LuaEffect]] = RedisCheckpointer

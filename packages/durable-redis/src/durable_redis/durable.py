@@ -132,7 +132,9 @@ class RedisDurable:
         Raises: `Misconfigured` with several partitions, when no workflow is named.
         """
         if workflow is None and self._layout.partitions > 1:
-            raise Misconfigured(f"with {self._layout.partitions} partitions hash_key takes a workflow: keys live in its partition")
+            raise Misconfigured(
+                f"with {self._layout.partitions} partitions hash_key takes a workflow: keys live in its partition"
+            )
         return self._layout.prefix(workflow or "") + name
 
     # ---------------------------------------------------------------------------------------------------------- client
@@ -169,9 +171,7 @@ class RedisDurable:
         async def look(place: int) -> tuple[list[Turn] | None, float | None]:
             return await self._begin(place, budget, min(limit, _BATCH))
 
-        return await self._connection.heard(
-            self._scheduler.partitions.first(look, seconds, list[Turn]()), self._take_back
-        )
+        return await self._connection.heard(self._scheduler.partitions.first(look, seconds, list[Turn]()), self._take_back)
 
     async def _begin(self, place: int, budget: timedelta, limit: int) -> tuple[list[Turn] | None, float | None]:
         queue = self._scheduler.places[place]

@@ -1,0 +1,224 @@
+"""The harnesses of durable-redis: on one node, on a cluster, as a stream, through Sentinel, with every kind of client, and split."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+
+from durable_conformance import Effects, Harness, Hook, Meter, Opening, Stores, Wire
+from durable_conformance.proxy import Fault, Proxy
+from durable_conformance.servers import RedisServer, redis
+from durable_core.contract import Durable
+from durable_redis import LuaEffect, RedisCheckpointer, RedisDurable, RedisScheduler
+
+ADD = "redis.call('INCR', KEYS[1]) if ARGV[1] == 'nothing' then return end return ARGV[2]"
+FAIL = "if ARGV[1] == 'later' then redis.call('INCR', KEYS[1]) end error('the effect failed')"
+
+
+@asynccontextmanager
+async def connected(url: str, cluster: bool, options: dict[str, object]) -> AsyncIterator[Redis | RedisCluster]:
+    """Give a client of the application's, and close it."""
+    kind: type[Redis] | type[RedisCluster] = RedisCluster if cluster else Redis
+    client = kind.from_url(url, **options)  # type: ignore[arg-type] # pyright: ignore
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+class RedisEffects(Effects[LuaEffect]):
+    """Effects on counters in the workflow's slot."""
+
+    def __init__(self, harness: RedisHarness, at: Opening) -> None:
+        self._harness, self._at = harness, at
+
+    def _key(self, counter: str) -> str:
+        return f"{{{self._at.name}}}/{counter}"
+
+    def add(self, counter: str, gives: object, /) -> LuaEffect | None:
+        from durable_core.codec import JsonCodec
+
+        kind = "nothing" if gives is None else "text"
+        return LuaEffect(ADD, [self._key(counter)], [kind, JsonCodec().encode(gives)])
+
+    def fail(self, counter: str, /, *, first: bool) -> LuaEffect:
+        return LuaEffect(FAIL, [self._key(counter)], ["at once" if first else "later"])
+
+    async def applied(self, counter: str, /) -> int:
+        async with connected(self._at.address, self._harness.cluster, {}) as client:
+            return int(await client.get(self._key(counter)) or 0)
+
+
+@dataclass
+class LossyWire:
+    """The store behind a proxy that loses replies."""
+
+    stores: object
+    proxy: Proxy
+    faults: list[Fault]
+
+    def lose_reply(self) -> None:
+        self.faults.append(self.proxy.lose_reply(b"EVAL"))
+
+    @property
+    def lost(self) -> int:
+        return sum(fault.struck for fault in self.faults)
+
+
+class RedisMeter:
+    """Counts the commands that a server has carried out: `asked` those that were sent, `touched` also those inside scripts."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._began = self._read()
+
+    def _read(self) -> tuple[int, int]:
+        stats = self._server.info("commandstats")
+        calls = {name.removeprefix("cmdstat_"): int(said.split(",")[0].removeprefix("calls=")) for name, said in stats.items()}
+        sent = sum(calls.get(name, 0) for name in ("eval", "evalsha", "blpop"))
+        return sent, sum(count for name, count in calls.items() if name not in ("info", "client|setinfo", "hello"))
+
+    @property
+    def asked(self) -> int:
+        return self._read()[0] - self._began[0]
+
+    @property
+    def touched(self) -> int:
+        return self._read()[1] - self._began[1]
+
+
+class RedisHarness(Harness[LuaEffect]):
+    """A `RedisDurable` in a namespace of the case's own, on a Redis 8 that keeps everything."""
+
+    name: ClassVar[str] = "Redis"
+    offers: ClassVar[frozenset[Hook]] = frozenset(
+        {"codec", "queues", "retention", "effects", "restart", "processes", "kill", "loss", "wire", "meter"}
+    )
+    lacks = {
+        "clock": "its clock is the server's",
+        "joined": "a transaction of Redis gives nothing back before its end",
+        "halves": "it makes its halves itself, on one client",
+    }
+    cluster: ClassVar[bool] = False
+    options: ClassVar[dict[str, object]] = {}
+    scheduler: ClassVar[type[RedisScheduler]] = RedisScheduler
+
+    def server(self) -> AbstractContextManager[RedisServer]:
+        """Give the server of a run."""
+        return redis("redis")
+
+    def start(self) -> str:
+        self._exits = ExitStack()
+        self._server = self._exits.enter_context(self.server())
+        return self._server.url
+
+    def stop(self) -> None:
+        self._exits.close()
+
+    @asynccontextmanager
+    async def open(self, at: Opening, /) -> AsyncIterator[Stores[LuaEffect]]:
+        async with connected(at.address, self.cluster, self.options) as client, self.built(client, at) as durable:
+            yield durable
+
+    def built(self, client: Redis | RedisCluster, at: Opening) -> RedisDurable:
+        """Give an instance on the case's namespace."""
+        return RedisDurable(
+            client, namespace=at.name, partitions=1, queue=at.queue, lease=at.lease, codec=at.codec, retention=at.retention,
+            scheduler=self.scheduler,
+        )  # fmt: skip
+
+    def effects(self, at: Opening, /) -> RedisEffects:
+        return RedisEffects(self, at)
+
+    async def restart(self, at: Opening, /) -> None:
+        await asyncio.to_thread(self._server.restart)
+
+    async def kill(self, at: Opening, /) -> None:
+        await asyncio.to_thread(self._killed)
+
+    def _killed(self) -> None:
+        self._server.kill()
+        self._server.start()
+
+    async def lose_claim(self, at: Opening, workflow: str, /) -> None:
+        async with connected(at.address, self.cluster, {}) as client:
+            await client.delete(self.claim_key(at, workflow))
+
+    def claim_key(self, at: Opening, workflow: str) -> bytes:
+        """Give where the claim of a workflow is."""
+        from durable_redis.keys import Partitioned
+
+        return Partitioned(at.name, 1).of(workflow).claim
+
+    @asynccontextmanager
+    async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
+        with Proxy(at.address) as proxy:
+            async with connected(proxy.url, self.cluster, self.options) as client, self.built(client, at) as durable:
+                yield LossyWire(durable, proxy, [])
+
+    @asynccontextmanager
+    async def meter(self, at: Opening, stores: Durable[LuaEffect], /) -> AsyncIterator[Meter]:
+        yield RedisMeter(self._server)
+
+
+class ValkeyHarness(RedisHarness):
+    """The same on a Valkey."""
+
+    name = "Valkey"
+
+    def server(self) -> AbstractContextManager[RedisServer]:
+        return redis("valkey")
+
+
+class DecodingRedisHarness(RedisHarness):
+    """A client that decodes replies, over RESP2."""
+
+    name = "Redis, decoding, RESP2"
+    options: ClassVar[dict[str, object]] = {"decode_responses": True, "protocol": 2}
+
+
+class RawRedisHarness(RedisHarness):
+    """A client that does not decode, over RESP3, without redis-py's older shapes of replies."""
+
+    name = "Redis, RESP3"
+    options: ClassVar[dict[str, object]] = {"decode_responses": False, "protocol": 3}
+
+
+class SplitRedisHarness(RedisHarness):
+    """A bare checkpointer and a bare scheduler, as a stranger would give them: the kit puts them together."""
+
+    name = "Redis, split"
+    offers = RedisHarness.offers - {"retention"}
+
+    @asynccontextmanager
+    async def open(self, at: Opening, /) -> AsyncIterator[Stores[LuaEffect]]:
+        async with connected(at.address, self.cluster, self.options) as client:
+            async with self._halves(client, at) as halves:
+                yield halves
+
+    @asynccontextmanager
+    async def _halves(self, client: Redis | RedisCluster, at: Opening) -> AsyncIterator[tuple[RedisCheckpointer, RedisScheduler]]:
+        checkpointer = RedisCheckpointer(client, namespace=at.name, codec=at.codec)
+        scheduler = RedisScheduler(client, namespace=at.name, queue=at.queue, lease=at.lease)
+        try:
+            yield checkpointer, scheduler
+        finally:
+            await scheduler.aclose()
+            await checkpointer.aclose()
+
+    @asynccontextmanager
+    async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
+        with Proxy(at.address) as proxy:
+            async with connected(proxy.url, self.cluster, self.options) as client, self._halves(client, at) as halves:
+                yield LossyWire(halves, proxy, [])
+
+    def claim_key(self, at: Opening, workflow: str) -> bytes:
+        from durable_redis.keys import Tagged
+
+        return Tagged(at.name).of(workflow).claim
