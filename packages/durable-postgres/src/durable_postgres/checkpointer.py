@@ -102,15 +102,19 @@ class PostgresCheckpointer:
 
     async def _transacted(self, connection: Connection, params: tuple[object, ...]) -> object:
         """Record and commit in one flight. Where the state is another than written, the guard has made the commit fail."""
-        state: object = None
-        try:
-            async with connection.pipeline(), AsyncCursor(connection, row_factory=tuple_row) as cursor:
-                await cursor.execute(self.connections.statement(sql.TRANSACTED), params, binary=True)
-                await connection.execute(sql.COMMIT)
-                ((state,),) = await cursor.fetchall()
-        except psycopg.errors.ForeignKeyViolation as error:
-            if state in (None, _WRITTEN) or not _by_guard(error):
-                raise
+        async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            failed: psycopg.Error | None = None
+            try:
+                async with connection.pipeline():
+                    await cursor.execute(self.connections.statement(sql.TRANSACTED), params, binary=True)
+                    await connection.execute(sql.COMMIT)
+            except psycopg.errors.ForeignKeyViolation as error:
+                if not _by_guard(error):
+                    raise
+                failed = error
+            ((state,),) = await cursor.fetchall()
+        if failed is not None and state == _WRITTEN:
+            raise failed
         return state
 
     async def supply(self, workflow: str, key: str, value: object, /) -> Recorded:
