@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from typing import ClassVar
 
@@ -134,7 +134,7 @@ class PostgresHarness(Harness[SqlEffect]):
     offers: ClassVar[frozenset[Hook]] = frozenset(
         {"codec", "queues", "effects", "restart", "kill", "processes", "skew", "joined", "halves", "meter"}
     )
-    lacks = {
+    lacks: ClassVar[dict[Hook, str]] = {
         "wire": "its client never repeats a statement",
         "loss": "a claim's row cannot be lost",
         "retention": "nothing expires",
@@ -183,7 +183,7 @@ class PostgresHarness(Harness[SqlEffect]):
         return PostgresDurable.on(pool, schema=at.name, queue=at.queue, lease=at.lease, codec=at.codec)
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[SqlEffect]]:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[SqlEffect]]:
         async with self.pool(at) as pool, self.built(at, pool) as durable:
             async with pool.connection() as connection:
                 await connection.execute(COUNTERS.format(at.name).encode())
@@ -204,7 +204,7 @@ class PostgresHarness(Harness[SqlEffect]):
         self.server.start()
 
     @asynccontextmanager
-    async def application(self, at: Opening, /) -> AsyncIterator[Application]:
+    async def application(self, at: Opening, /) -> AsyncGenerator[Application]:
         async with self.pool(at) as pool, self.built(at, pool) as durable:
             async with await AsyncConnection.connect(at.address, prepare_threshold=None) as connection:
                 await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
@@ -212,12 +212,12 @@ class PostgresHarness(Harness[SqlEffect]):
                 await connection.rollback()
 
     @asynccontextmanager
-    async def mismatched(self, at: Opening, /) -> AsyncIterator[Callable[[], object]]:
+    async def mismatched(self, at: Opening, /) -> AsyncGenerator[Callable[[], object]]:
         async with self.pool(at) as one, self.pool(at) as other:
             yield lambda: PostgresDurable(PostgresCheckpointer(one, schema=at.name), PostgresScheduler(other, schema=at.name))
 
     @asynccontextmanager
-    async def meter(self, at: Opening, stores: Durable[SqlEffect], /) -> AsyncIterator[Meter]:
+    async def meter(self, at: Opening, stores: Durable[SqlEffect], /) -> AsyncGenerator[Meter]:
         yield PostgresMeter(self.server, at.name)
 
 
@@ -235,15 +235,15 @@ class RepeatableReadHarness(PostgresHarness):
     """A database whose default isolation is REPEATABLE READ, and pools that are not in autocommit."""
 
     name = "Postgres, REPEATABLE READ by default"
-    settings = {**PostgresHarness.settings, "default_transaction_isolation": "repeatable read"}
-    options = {}
+    settings: ClassVar[dict[str, str]] = {**PostgresHarness.settings, "default_transaction_isolation": "repeatable read"}
+    options: ClassVar[dict[str, object]] = {}
 
 
 class SerializableHarness(PostgresHarness):
     """A database whose default isolation is SERIALIZABLE."""
 
     name = "Postgres, SERIALIZABLE by default"
-    settings = {**PostgresHarness.settings, "default_transaction_isolation": "serializable"}
+    settings: ClassVar[dict[str, str]] = {**PostgresHarness.settings, "default_transaction_isolation": "serializable"}
 
 
 class PoolOfOneHarness(PostgresHarness):
@@ -257,7 +257,7 @@ class PgBouncerHarness(PostgresHarness):
     """Through pgbouncer in transaction mode, with two connections to the server for everybody."""
 
     name = "Postgres, through pgbouncer"
-    options = {"autocommit": True, "prepare_threshold": None}
+    options: ClassVar[dict[str, object]] = {"autocommit": True, "prepare_threshold": None}
 
     def reached(self, server: servers.PostgresServer) -> str:
         settings = {"default_pool_size": "2", "max_client_conn": "500"}
