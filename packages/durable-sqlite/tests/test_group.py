@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
@@ -157,3 +158,31 @@ async def test_step_ten_thousand_costs_what_the_first_cost(durable: SqliteDurabl
     del statements[:]
     assert len(await checkpointer.load("w")) == 10_000
     assert len(statements) == 1
+
+
+async def test_reads_leave_nothing_open(durable: SqliteDurable) -> None:
+    """After any read the log can be emptied by somebody else: a statement that is not finished would keep it growing for ever."""
+    await durable.arrive("w", "k", 1)
+    holder = await claimed(durable.checkpointer, "w")
+    checkpointer, scheduler = durable.checkpointer, durable.scheduler
+    maintenance = sqlite3.connect(checkpointer.connection.path, isolation_level=None)
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: checkpointer.load("w"),
+        lambda: checkpointer.history("w"),
+        lambda: scheduler.buried("w"),
+        lambda: durable.result("w"),
+        lambda: durable.workflows(),
+        lambda: durable.describe(),
+        lambda: durable.watch("w", timedelta(0)),
+        lambda: durable.begin(timedelta(0), LONG),
+        lambda: scheduler.next_ready(timedelta(0)),
+        lambda: checkpointer.record(holder, "l", 1),
+        lambda: checkpointer.transact(holder, "m", lambda cursor: cursor.execute("SELECT 1").rowcount),
+    ]
+    for number, read in enumerate(reads):
+        maintenance.execute("CREATE TABLE IF NOT EXISTS t (x)")
+        maintenance.execute("INSERT INTO t VALUES (1)")
+        await read()
+        busy = maintenance.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        assert (number, busy) == (number, 0)
+    maintenance.close()

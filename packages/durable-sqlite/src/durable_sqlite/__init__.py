@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from urllib.parse import unquote, urlsplit
 
 from durable_core.errors import Misconfigured
 from durable_sqlite._coding import SqliteCodec
@@ -38,6 +37,8 @@ def open(
 
 
 def _path_of(url: str) -> str:
+    from urllib.parse import unquote, urlsplit  # only whoever has a URL pays for its import
+
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment:
         raise Misconfigured(f"{url!r} is not sqlite:///relative/path or sqlite:////absolute/path, and options are keywords")

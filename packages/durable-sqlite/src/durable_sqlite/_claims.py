@@ -25,8 +25,8 @@ class Claim(NamedTuple):
 
 def find(tx: Tx, workflow: str) -> Claim | None:
     """Give the claim, whoever has it."""
-    row: tuple[int, int, int, int, int, int] | None = tx.execute(sql.CLAIM_ROW, (workflow,)).fetchone()
-    return None if row is None else Claim(*row)
+    rows: list[tuple[int, int, int, int, int, int]] = tx.execute(sql.CLAIM_ROW, (workflow,)).fetchall()
+    return Claim(*rows[0]) if rows else None
 
 
 def held_by(tx: Tx, workflow: str, token: int) -> Claim | None:

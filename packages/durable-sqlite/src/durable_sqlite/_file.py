@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
-from urllib.parse import quote
 
 from durable_core.errors import Misconfigured, SchemaMismatch
 from durable_sqlite import schema, sql
@@ -103,6 +102,8 @@ def _refuse_orphan(path: str) -> None:
 
 
 def _uri(path: str, create: bool) -> str:
+    from urllib.parse import quote  # only whoever opens a file pays for its import
+
     return f"file:{quote(os.path.abspath(path))}?mode={'rwc' if create else 'rw'}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,10 +24,11 @@ class Tx:
     def __init__(self, connection: sqlite3.Connection) -> None:
         cursor = connection.cursor()
         cursor.row_factory = None
-        self.connection = connection
-        self.execute = cursor.execute
-        self.now = 0
-        self.ready = self.ended = False
+        self.connection: sqlite3.Connection = connection
+        self.execute: Callable[..., sqlite3.Cursor] = cursor.execute
+        self.now: int = 0
+        self.ready: bool = False
+        self.ended: bool = False
 
     def __repr__(self) -> str:
         return f"<Tx at {self.now}>"

@@ -27,8 +27,8 @@ class SqliteCheckpointer:
     def __init__(self, connection: SqliteConnection, *, codec: SqliteCodec | None = None) -> None:
         if not isinstance(connection, SqliteConnection):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misconfigured(f"SqliteCheckpointer takes a SqliteConnection, and not {type(connection).__name__}")
-        self.connection = connection
-        self.coding = Coding(JsonCodec() if codec is None else codec)
+        self.connection: SqliteConnection = connection
+        self.coding: Coding = Coding(JsonCodec() if codec is None else codec)
 
     def __repr__(self) -> str:
         return f"SqliteCheckpointer({self.connection!r})"

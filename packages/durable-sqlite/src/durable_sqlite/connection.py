@@ -56,7 +56,7 @@ class SqliteConnection:
         if synchronous not in ("NORMAL", "FULL", "EXTRA"):
             raise Misconfigured(f"synchronous is 'FULL', 'NORMAL' or 'EXTRA', and not {synchronous!r}")
         check_duration(busy_timeout, "busy_timeout")
-        self.path = os.path.realpath(name)
+        self.path: str = os.path.realpath(name)
         self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout, create=create)
         self._writer = Writer(self._database)
         weakref.finalize(self, self._writer.close)

@@ -40,7 +40,6 @@ class EffectCursor(sqlite3.Cursor):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self.row_factory = None
         self.__connection = connection
         self.failed: sqlite3.Error | None = None
 
@@ -129,7 +128,7 @@ class Guard:
     __slots__ = ("effect",)
 
     def __init__(self) -> None:
-        self.effect = False
+        self.effect: bool = False
 
     def __repr__(self) -> str:
         return f"<Guard{' of an effect' if self.effect else ''}>"
@@ -146,7 +145,7 @@ class GuardedConnection(sqlite3.Connection):
 
     def guarded(self) -> None:
         """Set the guard up."""
-        self.guard = Guard()
+        self.guard: Guard = Guard()
         self.set_authorizer(self.guard)
 
 

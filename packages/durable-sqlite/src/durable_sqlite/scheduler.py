@@ -27,7 +27,8 @@ class SqliteScheduler:
             raise Misconfigured(f"SqliteScheduler takes a SqliteConnection, and not {type(connection).__name__}")
         check_queue(queue)
         check_duration(lease, "lease")
-        self.connection, self.queue = connection, queue
+        self.connection: SqliteConnection = connection
+        self.queue: str = queue
         self._lease = lease
 
     def __repr__(self) -> str:

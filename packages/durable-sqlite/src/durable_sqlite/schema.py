@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 
 from durable_core.errors import SchemaMismatch
 from durable_sqlite import sql
@@ -16,6 +15,8 @@ VERSION = 1
 @cache
 def migrations() -> tuple[str, ...]:
     """Give the text of each schema file, in order."""
+    from importlib.resources import files  # only whoever opens a file pays for its import
+
     folder = files("durable_sqlite") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple((folder / name).read_text(encoding="utf-8") for name in names)
