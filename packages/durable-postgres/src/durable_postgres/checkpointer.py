@@ -94,7 +94,7 @@ class PostgresCheckpointer:
                 raise Fenced(workflow, token, key)
             with _guarded(workflow, key):
                 async with connection.cursor(row_factory=tuple_row) as cursor:
-                    stored = self.coding.encode(workflow, key, await effect_(cursor))
+                    stored = self.coding.encode(workflow, key, await effect.applied(effect_, cursor))
                 state = await self._transacted(connection, (workflow, token, key, stored, guard))
         if state == _FENCED:
             raise Fenced(workflow, token, key)

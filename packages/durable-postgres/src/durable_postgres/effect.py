@@ -21,9 +21,14 @@ CONSTRAINTS ALL IMMEDIATE. Where it catches an error of the database it needs a 
 
 
 def check(effect: object) -> None:
-    """Refuse what is no async function, with `Misconfigured`."""
+    """Refuse what cannot be called, with `Misconfigured`."""
     if not callable(effect):
         raise Misconfigured(f"transact on Postgres takes an async function of a cursor, and not {type(effect).__name__}")
-    function = inspect.unwrap(effect)
-    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
-        raise Misconfigured(f"{function.__qualname__} is a plain function: transact on Postgres takes `async def effect(cursor)`")
+
+
+async def applied(effect: SqlEffect, cursor: AsyncCursor[TupleRow]) -> object:
+    """Apply an effect. Raises: `Misconfigured` for a plain function, which could not have waited for the database."""
+    made = effect(cursor)
+    if not inspect.isawaitable(made):
+        raise Misconfigured(f"transact on Postgres takes `async def effect(cursor)`, and {effect!r} gave {type(made).__name__}")
+    return await made
