@@ -1,11 +1,12 @@
-"""The harnesses of durable-redis: on one node, on a cluster, as a stream, through Sentinel, with every kind of client, and split."""
+"""The harnesses of durable-redis: on one node, on a cluster, with every kind of client, and split."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 from redis.asyncio import Redis
@@ -13,9 +14,9 @@ from redis.asyncio.cluster import RedisCluster
 
 from durable_conformance import Effects, Harness, Hook, Meter, Opening, Stores, Wire
 from durable_conformance.proxy import Fault, Proxy
-from durable_conformance.servers import RedisServer, redis
+from durable_conformance.servers import Flavour, RedisServer, redis, redis_cluster
 from durable_core.contract import Durable
-from durable_redis import LuaEffect, RedisCheckpointer, RedisDurable, RedisScheduler
+from durable_redis import LuaEffect, RedisCheckpointer, RedisDurable, RedisScheduler, RedisStreamScheduler
 
 ADD = "redis.call('INCR', KEYS[1]) if ARGV[1] == 'nothing' then return end return ARGV[2]"
 FAIL = "if ARGV[1] == 'later' then redis.call('INCR', KEYS[1]) end error('the effect failed')"
@@ -100,12 +101,14 @@ class RedisHarness(Harness[LuaEffect]):
     offers: ClassVar[frozenset[Hook]] = frozenset(
         {"codec", "queues", "retention", "effects", "restart", "processes", "kill", "loss", "wire", "meter"}
     )
-    lacks = {
+    lacks: ClassVar[Mapping[Hook, str]] = {
         "clock": "its clock is the server's",
         "joined": "a transaction of Redis gives nothing back before its end",
         "halves": "it makes its halves itself, on one client",
     }
+    window = timedelta(milliseconds=500)
     cluster: ClassVar[bool] = False
+    partitions: ClassVar[int] = 1
     options: ClassVar[dict[str, object]] = {}
     scheduler: ClassVar[type[RedisScheduler]] = RedisScheduler
 
@@ -129,7 +132,7 @@ class RedisHarness(Harness[LuaEffect]):
     def built(self, client: Redis | RedisCluster, at: Opening) -> RedisDurable:
         """Give an instance on the case's namespace."""
         return RedisDurable(
-            client, namespace=at.name, partitions=1, queue=at.queue, lease=at.lease, codec=at.codec, retention=at.retention,
+            client, namespace=at.name, partitions=self.partitions, queue=at.queue, lease=at.lease, codec=at.codec, retention=at.retention,
             scheduler=self.scheduler,
         )  # fmt: skip
 
@@ -154,7 +157,7 @@ class RedisHarness(Harness[LuaEffect]):
         """Give where the claim of a workflow is."""
         from durable_redis.keys import Partitioned
 
-        return Partitioned(at.name, 1).of(workflow).claim
+        return Partitioned(at.name, self.partitions).of(workflow).claim
 
     @asynccontextmanager
     async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
@@ -190,11 +193,18 @@ class RawRedisHarness(RedisHarness):
     options: ClassVar[dict[str, object]] = {"decode_responses": False, "protocol": 3}
 
 
+class RedisStreamHarness(RedisHarness):
+    """The wakeups in a stream."""
+
+    name = "Redis, stream"
+    scheduler = RedisStreamScheduler
+
+
 class SplitRedisHarness(RedisHarness):
     """A bare checkpointer and a bare scheduler, as a stranger would give them: the kit puts them together."""
 
     name = "Redis, split"
-    offers = RedisHarness.offers - {"retention"}
+    offers = RedisHarness.offers - {"retention", "effects"}  # the counters of the kit are not in the slots of its workflows
 
     @asynccontextmanager
     async def open(self, at: Opening, /) -> AsyncIterator[Stores[LuaEffect]]:
@@ -222,3 +232,31 @@ class SplitRedisHarness(RedisHarness):
         from durable_redis.keys import Tagged
 
         return Tagged(at.name).of(workflow).claim
+
+
+class RedisClusterHarness(RedisHarness):
+    """A `RedisDurable` in one slot of a cluster of three masters and three replicas."""
+
+    name = "Redis Cluster"
+    cluster = True
+    flavour: ClassVar[Flavour] = "redis"
+    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "loss"})
+
+    def start(self) -> str:
+        self._exits = ExitStack()
+        return self._exits.enter_context(redis_cluster(self.flavour)).url
+
+
+class ValkeyClusterHarness(RedisClusterHarness):
+    """The same on a cluster of Valkeys."""
+
+    name = "Valkey Cluster"
+    flavour = "valkey"
+
+
+class PartitionedRedisHarness(RedisClusterHarness):
+    """Seven partitions on that cluster. The kit's counters are not in its workflows' partitions, so it has no effects here."""
+
+    name = "Redis Cluster, 7 partitions"
+    partitions = 7
+    offers = RedisClusterHarness.offers - {"effects"}

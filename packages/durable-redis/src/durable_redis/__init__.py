@@ -6,5 +6,6 @@ from durable_redis.checkpointer import RedisCheckpointer
 from durable_redis.durable import RedisDurable
 from durable_redis.effect import LuaEffect
 from durable_redis.sorted_set import LEASE, RedisScheduler
+from durable_redis.stream import RedisStreamScheduler
 
-__all__ = ["LEASE", "LuaEffect", "RedisCheckpointer", "RedisDurable", "RedisScheduler"]
+__all__ = ["LEASE", "LuaEffect", "RedisCheckpointer", "RedisDurable", "RedisScheduler", "RedisStreamScheduler"]

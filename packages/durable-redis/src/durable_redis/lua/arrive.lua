@@ -1,6 +1,6 @@
 #!lua
 -- arrive: supply, then make_ready.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, key, marked encoding
 -- returns: 1 when the value is what is stored, else what is, with its mark
 -- refuses: what is torn wakes nobody

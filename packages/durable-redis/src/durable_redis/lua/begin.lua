@@ -1,6 +1,6 @@
 #!lua
 -- begin: takes what is due, claims it and loads it.
--- KEYS: set, states, receipts, bell, [stream]
+-- KEYS: set, states, receipts, bell, [stream, leases]
 -- ARGV: nonce, lease, budget, limit, prefix of records, prefix of claims, this queue, how many records a turn brings
 -- returns: in how many microseconds to look again or '', '1' when more may be due, then for each turn workflow, receipt, attempt, lapses, due time, token,
 --   when it was granted, and the records as a flat list, or nil where they are many
@@ -53,6 +53,7 @@ for place = 1, #due, 2 do
   end
 end
 
+delivered(#finished + #held + #picked)
 for _, workflow in ipairs(finished) do
   cancel(workflow)
 end

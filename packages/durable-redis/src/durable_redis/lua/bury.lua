@@ -1,6 +1,6 @@
 #!lua
 -- bury: answers, and sets the workflow aside.
--- KEYS: set, states, receipts, bell, [stream]
+-- KEYS: set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, receipt, reason
 -- returns: 1
 -- [SCH-BURY-KEEPS] [SCH-BURY-CANCELLED] [SCH-BURY-STALE]

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cancel: forgets the wakeup of a workflow, whatever it is doing.
--- KEYS: set, states, receipts, bell, [stream]
+-- KEYS: set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow
 -- returns: 1
 -- [SCH-CANCEL-ALL]

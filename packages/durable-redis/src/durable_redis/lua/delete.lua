@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- delete: cancel, then discard.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, nonce
 -- returns: how many records there were
 -- [DUR-DELETE] [DUR-CO-COMMIT]

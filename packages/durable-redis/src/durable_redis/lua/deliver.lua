@@ -1,6 +1,6 @@
 #!lua
 -- deliver: append, then make_ready.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, marked encoding, once or '', nonce
 -- returns: the entry's number and its marked encoding
 -- refuses: nil when there is no number left below 2^53

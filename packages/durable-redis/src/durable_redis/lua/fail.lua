@@ -1,6 +1,6 @@
 #!lua
 -- fail: releases, and answers with the attempt one higher, or buries.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, token, receipt, delay or '', attempt, reason
 -- returns: 1
 -- [DUR-FAIL] [DUR-TURN-FENCED] [DUR-CO-COMMIT]

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- finish: records the outcome, releases, answers.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, token, receipt, marked encoding, retention in milliseconds or ''
 -- returns: 1 when the value is the outcome that is stored, else what is, with its mark
 -- refuses: -1 when the pass is superseded, or its turn ended otherwise

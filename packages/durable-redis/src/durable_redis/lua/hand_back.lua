@@ -1,6 +1,6 @@
 #!lua
 -- hand_back: releases, and answers with the counts unchanged.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, token, receipt, delay, attempt, lapses
 -- returns: 1
 -- [DUR-HAND-BACK] [DUR-TURN-FENCED] [DUR-CO-COMMIT]

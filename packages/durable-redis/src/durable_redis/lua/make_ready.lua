@@ -1,6 +1,6 @@
 #!lua
 -- make_ready: lets a workflow run as soon as it can.
--- KEYS: set, states, receipts, bell, [stream], index
+-- KEYS: set, states, receipts, bell, [stream, leases], index
 -- ARGV: workflow, '1' to revive it when it is buried
 -- returns: 1
 -- [SCH-READY-EVENTUALLY] [SCH-READY-COALESCE]

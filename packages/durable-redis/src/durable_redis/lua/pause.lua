@@ -1,6 +1,6 @@
 #!lua
 -- pause: releases and answers, with the next wakeup when there is a due time.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, token, receipt, due time or ''
 -- returns: 1
 -- [DUR-PAUSE] [DUR-TURN-FENCED] [DUR-CO-COMMIT]

@@ -1,6 +1,6 @@
 #!lua
 -- renew_delivery: keeps a delivery for another lease; its receipt stays.
--- KEYS: set, states, receipts, bell, [stream]
+-- KEYS: set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, receipt, lease
 -- returns: 1
 -- [SCH-RENEW-NAME] [SCH-RENEW-SILENT]

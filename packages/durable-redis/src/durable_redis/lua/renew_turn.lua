@@ -1,6 +1,6 @@
 #!lua
 -- renew_turn: renews the claim, then the delivery.
--- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream]
+-- KEYS: records, claim, nonces, index, finished, set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, token, receipt, lease
 -- returns: 1, or 0 when the claim is lost; the delivery is then left alone
 -- [DUR-KEEP] [DUR-CO-COMMIT]

@@ -1,6 +1,6 @@
 #!lua
 -- wake_at: answers, and sets the next wakeup.
--- KEYS: set, states, receipts, bell, [stream]
+-- KEYS: set, states, receipts, bell, [stream, leases]
 -- ARGV: workflow, receipt, due time, attempt, lapses
 -- returns: 1
 -- [SCH-WAKE-ANSWERS] [SCH-WAKE-COUNT] [SCH-WAKE-NOT-BEFORE] [SCH-WAKE-NEWER] [SCH-WAKE-CANCELLED] [SCH-WAKE-STALE]

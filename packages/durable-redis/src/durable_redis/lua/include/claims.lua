@@ -33,13 +33,14 @@ local function uncontended(c, workflow, wanted)
   end
   redis.call('HDEL', c, 'w')
   for queue in string.gmatch(wanted, '[^%z]+') do
-    local z, d, n = queue .. ':z', queue .. ':d', queue .. ':n'
+    local d, n = queue .. ':d', queue .. ':n'
     local raw = redis.call('HGET', d, workflow)
     if raw then
       local front, due, mark = string.match(raw, '^([^|]*|%d+|%d+|[01]|)(%-?%d*)|(.*)$')
-      if mark == 'c' then
-        redis.call('HSET', d, workflow, front .. due .. '|')
-        redis.call('ZADD', z, due, workflow)
+      if string.sub(mark, 1, 1) == 'c' then
+        local entry = string.sub(mark, 2)
+        redis.call('HSET', d, workflow, front .. due .. '|' .. (entry == '' and '' or 's' .. entry))
+        redis.call('ZADD', entry == '' and queue .. ':z' or queue .. ':l', due, workflow)
         if redis.call('LLEN', n) == 0 then
           redis.call('RPUSH', n, '1')
         end

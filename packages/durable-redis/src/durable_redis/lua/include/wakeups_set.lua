@@ -43,6 +43,9 @@ local function make_ready(workflow, revive)
   return not score and not raw
 end
 
+-- Has those that were looked at count as given out; a set has no such notion.
+local function delivered() end
+
 -- Those to look at now, each with its score, the longest due first. [SCH-NEXT-OLDEST] [SCH-NEXT-DEEP]
 local function heads(limit)
   return redis.call('ZRANGEBYSCORE', Z, '-inf', clock, 'WITHSCORES', 'LIMIT', 0, limit)
@@ -171,6 +174,3 @@ local function cancel(workflow)
   forget(workflow, (parsed(redis.call('HGET', D, workflow))))
 end
 
-local function queued(workflow)
-  return redis.call('ZSCORE', Z, workflow) or redis.call('HEXISTS', D, workflow) == 1
-end
