@@ -124,11 +124,18 @@ async def test_an_idle_worker_asks_the_store_once_and_waits_there() -> None:
 
 
 async def test_work_loads_a_history_that_came_without_its_records() -> None:
-    """RUN-WORK: `records` is `None` for a large one."""
+    """RUN-WORK: `records` is `None` for a large one; what is recorded does not run."""
     durable = Counted(lean=True)
+
+    async def never() -> int:
+        raise AssertionError("it is recorded")
+
+    async def body(run: Run) -> int:
+        return await run.step("one", never, int)
+
     await start(durable, "job/1")
     await durable.checkpointer.supply("job/1", "one", 41)
-    await Worker(durable).settle({"job": quick})
+    await Worker(durable).settle({"job": body})
     assert await result(durable, "job/1", int) == Finished(41)
 
 

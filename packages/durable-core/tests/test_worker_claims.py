@@ -210,11 +210,14 @@ async def test_work_a_short_outage_is_survived_by_the_pass() -> None:
     worker = Worker(durable, observer=events.append)
     running = asyncio.create_task(worker.run({"job": body}))
     await effect.began.wait()
+    for renewals in range(1, 6):
+        clock.advance(THIRD)
+        await until(lambda: durable.renewed == renewals)  # noqa: B023
     durable.down = True
     clock.advance(2 * THIRD)
-    await until(lambda: durable.asked)
+    await until(lambda: durable.asked > 5)
     clock.advance(15 * SECOND)
-    await until(lambda: durable.asked > 1)
+    await until(lambda: durable.asked > 6)
     durable.down = False
     clock.advance(2 * SECOND)
     await until(lambda: StoreBack() in events)
@@ -280,3 +283,4 @@ async def test_case_7_a_blocked_loop_is_warned_of_and_its_pass_goes_on_when_nobo
     await Worker(durable, budget=MINUTE).settle({"job": body})
     assert await durable.result("job/1") == Finished([1, 2])
     assert durable.renewed >= 1
+    assert [record for record in caplog.records if record.__dict__.get("durable_blocked", 0) > 0.1]

@@ -191,6 +191,32 @@ async def test_work_drain_a_turn_that_has_not_begun_is_handed_back_too() -> None
     assert 0 < bodies < 40
 
 
+def test_work_drain_when_every_task_is_cancelled_at_once_the_work_is_handed_back() -> None:
+    """RUN-WORK-DRAIN: `asyncio.run` does that, also to tasks that have not begun."""
+    durable = MemoryDurable()
+    passes = 0
+
+    async def body(run: Run) -> None:
+        nonlocal passes
+        passes += 1
+        await asyncio.sleep(60)
+
+    async def main(stop: int) -> None:
+        await start(durable, f"job/{stop}")
+        running = asyncio.create_task(Worker(durable).run({"job": body}))
+        await turns(stop)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait((running,))
+        (turn,) = await durable.begin(ZERO, MINUTE)
+        assert is_untouched(turn)
+        await durable.finish(turn, None)
+
+    for stop in range(30):
+        asyncio.run(main(stop))
+    assert 0 < passes < 30
+
+
 async def test_work_drain_an_at_most_once_step_is_not_cancelled_within_the_grace_time() -> None:
     """RUN-WORK-DRAIN: nor does another one begin; the next pass goes on behind it."""
     async with scene(at_most_once=True) as at:

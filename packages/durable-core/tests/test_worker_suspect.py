@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
 
 from durable_core import Failed, Finished, Run, result, start
 from durable_core._clock import ManualClock
+from durable_core.contract import Turn
 from durable_core.memory import MemoryDurable
 from durable_core.observer import Buried, Event, PassBegan, PutBack
 from durable_core.worker import Worker
@@ -157,10 +158,21 @@ async def test_work_suspect_waits_for_no_long_pass_and_comes_back() -> None:
     assert [event.attempt for event in events if isinstance(event, PassBegan) and event.workflow == "bad/1"] == [4]
 
 
+class Seen(MemoryDurable):
+    """Writes down what was taken."""
+
+    taken: frozenset[str] = frozenset()
+
+    async def begin(self, wait: timedelta, budget: timedelta, /, *, limit: int = 1) -> Sequence[Turn]:
+        turns = await super().begin(wait, budget, limit=limit)
+        self.taken |= {turn.delivery.workflow for turn in turns}
+        return turns
+
+
 async def test_work_suspect_does_not_wait_beside_a_pass_that_lapsed_before() -> None:
     """RUN-WORK-SUSPECT: if that one kills the process, it is no lapse of the suspect, which is handed back at once."""
     clock = ManualClock()
-    durable, company = MemoryDurable(clock=clock), Company()
+    durable, company = Seen(clock=clock), Company()
     events: list[Event] = []
     go, began = asyncio.Event(), asyncio.Event()
 
@@ -174,16 +186,20 @@ async def test_work_suspect_does_not_wait_beside_a_pass_that_lapsed_before() -> 
     await start(durable, "long/1")
     await lapse(durable, clock, 1)
     await Worker(durable).settle({})  # puts both off
-    worker = Worker(durable, observer=events.append, grace=ZERO)
+    durable.taken = frozenset()
+    worker = Worker(durable, observer=events.append)
     running = asyncio.create_task(worker.run({"bad": company.body, "long": long}))
     await durable.arrive("long/1", "now", True)
     await began.wait()
     await durable.arrive("bad/1", "now", True)
-    await until(lambda: [event for event in events if isinstance(event, PutBack)])
-    assert PutBack("bad/1", "it runs alone, and others are at work", SECOND) in events
+    await until(lambda: "bad/1" in durable.taken)
+    for _ in range(50):
+        await asyncio.sleep(0)
     go.set()
-    running.cancel()
-    await asyncio.wait((running,))
+    assert await result(durable, "long/1", int, wait=MINUTE) == Finished(1)
+    assert PutBack("bad/1", "it runs alone, and others are at work", SECOND) in events
+    worker.drain()
+    await running
 
 
 async def test_work_suspect_is_alone_among_all_workers_of_the_process() -> None:
@@ -210,13 +226,46 @@ async def test_work_suspect_is_alone_among_all_workers_of_the_process() -> None:
     thread.start()
     await asyncio.to_thread(inside.wait, 30)
     running = asyncio.create_task(Worker(durable).settle({"bad": company.body}))
-    await asyncio.sleep(0.2)  # there is nothing to wait for: that it does not begin is the point
-    assert company.met == {}
-    go.set()
-    while not running.done():
-        clock.advance(MINUTE / 3)  # what asks for turns does so for a third of a lease, and then sees that it is not wanted
-        await asyncio.sleep(0.01)
-    beside.drain()
-    await asyncio.to_thread(thread.join, 30)
+    try:
+        await asyncio.sleep(0.2)  # there is nothing to wait for: that it does not begin is the point
+        assert company.met == {}
+        go.set()
+        while not running.done():
+            clock.advance(MINUTE / 3)  # who asks for turns does so for a third of a lease, and then sees that it is not wanted
+            await asyncio.sleep(0.01)
+    finally:
+        go.set()
+        beside.drain()
+        await asyncio.to_thread(thread.join, 30)
     assert isinstance(await durable.result("bad/1"), Finished)
     assert company.met == {"bad/1": 1}
+
+
+async def test_work_suspect_nobody_begins_a_pass_while_another_worker_of_the_process_has_a_suspect() -> None:
+    """RUN-WORK-SUSPECT: what it takes meanwhile is handed back, counts unchanged."""
+    clock = ManualClock()
+    durable, company = MemoryDurable(clock=clock), Company()
+    other = MemoryDurable(memory=durable.memory, queue="other")
+    events: list[Event] = []
+    go, began = asyncio.Event(), asyncio.Event()
+
+    async def long(run: Run) -> int:
+        began.set()
+        await go.wait()
+        return 1
+
+    await start(durable, "bad/1")
+    await lapse(durable, clock, 3)
+    alone = asyncio.create_task(Worker(durable).settle({"bad": long}))
+    await began.wait()
+    beside = Worker(other, observer=events.append)
+    running = asyncio.create_task(beside.run({"job": company.body}))
+    await start(other, "job/1")
+    await asyncio.sleep(0.2)
+    assert company.met == {}
+    assert not events
+    go.set()
+    assert await result(other, "job/1", int, wait=MINUTE) == Finished(1)
+    beside.drain()
+    await running
+    await alone

@@ -254,7 +254,7 @@ class Shift(Generic[E]):
         if not task.done() or task.cancelled():
             if self._stopping:
                 return []
-            raise TimeoutError("begin took longer than its wait and a lease")
+            raise TimeoutError("begin was not answered within its wait and a lease")
         if self._stopping and task.exception() is not None:
             return []
         turns = task.result()
