@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -172,6 +173,20 @@ async def test_joined_takes_connections_as_applications_have_them(
     connection.commit()
     connection.close()
     assert await durable.checkpointer.load("w") == {"k": "ü", inbox_key(1): 1, inbox_key(2): 1}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with 3.12")
+async def test_joined_takes_a_connection_without_autocommit(durable: SqliteDurable) -> None:
+    """[DUR-JOINED] A connection that always has a transaction open is joined, and its commit and rollback decide."""
+    connection = sqlite3.connect(durable.checkpointer.connection.path)
+    setattr(connection, "autocommit", False)  # noqa: B010 - 3.11 has no such attribute
+    await durable.joined(connection).arrive("w", "k", 1)
+    connection.rollback()
+    assert await durable.workflows() == []
+    await durable.joined(connection).arrive("w", "k", 1)
+    connection.commit()
+    connection.close()
+    assert await durable.checkpointer.load("w") == {"k": 1}
 
 
 async def test_joined_holds_the_writer_until_the_commit(path: Path) -> None:

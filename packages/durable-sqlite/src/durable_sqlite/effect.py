@@ -41,7 +41,7 @@ class EffectCursor(sqlite3.Cursor):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.__connection = connection
-        self.failed: sqlite3.Error | None = None
+        self._failed: sqlite3.Error | None = None
 
     def __repr__(self) -> str:
         return "<EffectCursor>"
@@ -104,8 +104,8 @@ class EffectCursor(sqlite3.Cursor):
             raise sqlite3.ProgrammingError("the transaction of this effect is over: a statement rolled it back")
 
     def __note(self, error: sqlite3.Error) -> None:
-        if self.failed is None:
-            self.failed = error
+        if self._failed is None:
+            self._failed = error
 
 
 SqliteEffect: TypeAlias = Callable[[EffectCursor], object]
@@ -159,8 +159,8 @@ def apply(connection: sqlite3.Connection, effect: SqliteEffect) -> object:
     finally:
         connection.guard.effect = False
         cursor.close()
-    if cursor.failed is not None:
-        raise cursor.failed
+    if cursor._failed is not None:
+        raise cursor._failed
     if not connection.in_transaction:
         raise sqlite3.ProgrammingError("the effect ended the transaction that it was handed")
     return result
