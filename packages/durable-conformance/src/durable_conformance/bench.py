@@ -38,10 +38,10 @@ EVENTUALLY = timedelta(seconds=20)
 
 
 class Bench:
-    """One case's datastore, opened."""
+    """One case's datastore, opened. `window` is a liveness window that is over soon."""
 
-    def __init__(self, harness: Harness[object], at: Opening, seed: str, exits: AsyncExitStack, *, long: bool = False) -> None:
-        self.harness, self.at, self.long = harness, at, long
+    def __init__(self, harness: Harness[object], at: Opening, seed: str, window: timedelta, exits: AsyncExitStack, *, long: bool) -> None:
+        self.harness, self.at, self.window, self.long = harness, at, window, long
         self.seed = seed
         self.random = random.Random(seed)
         self.durable: Durable[object]
@@ -128,11 +128,6 @@ class Bench:
     def manual(self) -> bool:
         """Whether the store's clock is moved by hand."""
         return self.at.clock is not None
-
-    @property
-    def window(self) -> timedelta:
-        """A liveness window that is over soon."""
-        return timedelta(seconds=30) if self.manual else self.harness.window
 
     async def elapse(self, duration: timedelta) -> None:
         """Let time pass on the store's clock: at least so much."""

@@ -26,7 +26,8 @@ class Case:
     """One observation of one clause.
 
     `needs` are the hooks without which it is not covered; `when` says for which descriptions the clause applies; `real` asks for real time
-    even where the store's clock could be moved.
+    even where the store's clock could be moved; `short` says that windows and leases run out in it, which else they do not;
+    `apart` names the state machine that is the case instead of its body.
     """
 
     clause: Clause
@@ -34,6 +35,8 @@ class Case:
     needs: frozenset[Hook]
     when: Applies | None
     real: bool
+    short: bool
+    apart: str
 
     @property
     def name(self) -> str:
@@ -49,11 +52,11 @@ class Case:
 _cases: dict[str, Case] = {}
 
 
-def shows(name: str, *needs: Hook, when: Applies | None = None, real: bool = False) -> Callable[[Body], Body]:
+def shows(name: str, *needs: Hook, when: Applies | None = None, real: bool = False, short: bool = False, apart: str = "") -> Callable[[Body], Body]:
     """Make a case of a function that takes a `Bench` and asks for what one clause promises."""
 
     def register(body: Body) -> Body:
-        case = Case(clause(name), body, frozenset(needs), when, real)
+        case = Case(clause(name), body, frozenset(needs), when, real, short, apart)
         if _cases.setdefault(case.name, case).body.__code__ is not body.__code__:
             raise ValueError(f"two cases are called {case.name}")
         return body

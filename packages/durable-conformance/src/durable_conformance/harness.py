@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from durable_core.contract import Checkpointer, CheckpointCodec, Client, Durable, Scheduler
-from durable_core._clock import ManualClock
+
+if TYPE_CHECKING:
+    from durable_core.testing import ManualClock
 
 E = TypeVar("E")
 
@@ -198,9 +201,14 @@ class Harness(Generic[E]):
     @classmethod
     def importable(cls) -> str:
         """Give the name by which another process finds this class: `module:class` or `path/of/a/file.py:class`."""
-        module = inspect.getmodule(cls)
-        path = getattr(module, "__file__", None)
-        return f"{path or cls.__module__}:{cls.__qualname__}"
+        path = inspect.getsourcefile(cls)
+        try:
+            spec = importlib.util.find_spec(cls.__module__)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is not None and (path is None or spec.origin == path):
+            return f"{cls.__module__}:{cls.__qualname__}"
+        return f"{path}:{cls.__qualname__}"
 
     @classmethod
     def title(cls) -> str:

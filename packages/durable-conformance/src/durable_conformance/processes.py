@@ -115,7 +115,10 @@ class Process:
     async def kill(self) -> None:
         """Kill it: SIGKILL."""
         if self._process.returncode is None:
-            self._process.kill()
+            try:
+                os.kill(self._process.pid, signal.SIGKILL)  # Process.kill() would wait for it behind asyncio's back
+            except ProcessLookupError:
+                pass
         await self._process.wait()
         await asyncio.wait([self._listening])
 

@@ -16,8 +16,9 @@ from durable_core.reference import Answer, Ledger, State
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, DoubleDurable, DoubleScheduler, Effect, Hand, Machine
-from durable_conformance.mutants.harness import FileHarness
+from durable_conformance.mutants.harness import DoubleHarness, FileHarness
 from durable_conformance.mutants.registry import mutant
+from durable_conformance.mutants.states import listed, with_records
 from durable_conformance.mutants.vault import Content, FileVault, SystemTime, Vault
 
 
@@ -69,6 +70,40 @@ class BufferedSupplies(Buffered):
 @mutant("N281", "DUR-DESCRIBE", "says that a write survives a kill, and keeps it in a buffer")
 class SaysItSurvives(Buffered):
     pass
+
+
+class ServedVault(Vault):
+    """A vault in a server, which says that what it acknowledged survives a kill."""
+
+    durable = True
+
+
+class ServedHarness(DoubleHarness):
+    """The double behind a server that can be killed."""
+
+    name = "served double"
+    offers = DoubleHarness.offers | {"kill"}
+    vault = ServedVault
+
+    async def kill(self, at: Opening, /) -> None:
+        """Lose nothing: everything acknowledged was written down."""
+
+
+@mutant("M41", "CKP-RECORD-DURABLE", "acknowledged before the server has written it down, and lost with its kill")
+class LostWithTheServer(ServedHarness):
+    async def kill(self, at: Opening, /) -> None:
+        with self.vault_at(at).transaction() as content:
+            for workflow in list(content.ledgers):
+                state = content.state(workflow, at.queue)
+                content.put(with_records(state, listed(state)[:-2]), at.queue)
+
+
+@mutant("N302", "CKP-CLAIM-CLOCK", "the time is read before the wait for another's commit")
+class ReadBeforeTheWait(DoubleHarness):
+    class checkpointer(DoubleCheckpointer):  # noqa: N801 - a part of the harness
+        async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
+            began = self.time()
+            return await self.change(workflow, lambda state, now: self.machine.claim(state, began, budget, alive))
 
 
 @mutant("N282", "CKP-LOAD-SHARED", "a cache for the process, which another process's write does not reach")
@@ -246,7 +281,7 @@ class DeafToOthers(FileHarness):
 class ClientInTwoCommits(DoubleDurable):
     async def arrive(self, workflow: str, key: str, value: object, /) -> Recorded:
         recorded = await self.checkpointer.supply(workflow, key, value)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
         await self.scheduler.make_ready(workflow)
         return recorded
 
@@ -255,7 +290,7 @@ class ClientInTwoCommits(DoubleDurable):
 class WorkerInTwoCommits(DoubleDurable):
     async def finish(self, turn: Turn, value: object, /) -> Recorded:
         await self.scheduler.done(turn.delivery)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
         return await super().finish(turn, value)
 
 

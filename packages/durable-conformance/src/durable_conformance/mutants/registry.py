@@ -70,7 +70,8 @@ def mutant(id: str, name: str, text: str, on: type[DoubleHarness] = DoubleHarnes
             harness: type = made
         else:
             part = next(part for part, base in _PARTS.items() if issubclass(made, base))
-            harness = type(made.__name__, (on,), {part: made, "name": f"mutant {id}"})
+            named = {"name": f"mutant {id}", "importable": classmethod(lambda cls: f"{__name__}:mutant_{id}")}
+            harness = type(made.__name__, (on,), {part: made, **named})
         _mutants[id] = Mutant(id, clause(name), text, harness)
         return made
 
@@ -97,3 +98,11 @@ def score() -> Iterator[Killing]:
     """Hunt all mutants."""
     for one in mutants():
         yield hunted(one)
+
+
+def __getattr__(name: str) -> type[Harness[object]]:
+    """Give the harness of a mutant to another process, by the name that it was told."""
+    for one in mutants() if name.startswith("mutant_") else ():
+        if one.id == name.removeprefix("mutant_"):
+            return one.harness
+    raise AttributeError(name)

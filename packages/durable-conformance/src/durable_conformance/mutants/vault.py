@@ -16,7 +16,7 @@ from typing import Protocol
 
 from durable_core.keys import OUTCOME
 from durable_core.reference import Ledger, State, Wakeup
-from durable_core._clock import ManualClock
+from durable_core.testing import ManualClock
 
 
 class Time(Protocol):

@@ -38,7 +38,7 @@ async def it_needs_no_claim(bench: Bench) -> None:
     same(list(await bench.checkpointer.load(workflow)), keys, "the keys of load")
 
 
-@shows("CKP-APPEND-FREE")
+@shows("CKP-APPEND-FREE", short=True)
 async def it_disturbs_no_pass(bench: Bench) -> None:
     """The pass stays current, and its claim lapses when it would have."""
     for window in bench.windows():

@@ -55,7 +55,7 @@ async def each_has_its_state(bench: Bench) -> None:
     same(list(found), [], "what is listed under a prefix that nobody has")
 
 
-@shows("CAT-LIST", when=lists)
+@shows("CAT-LIST", when=lists, short=True)
 async def the_first_state_that_applies(bench: Bench) -> None:
     """Finished, also when it was made ready again; running, also with a newer wakeup; a lapsed pass is ready."""
     finished, running, lapsed = (bench.workflow(hint) for hint in ("finished", "running", "lapsed"))
@@ -126,7 +126,7 @@ async def it_reads_only(bench: Bench) -> None:
     same(list(await bench.catalog.workflows(prefix=unknown)), [], "what is listed of an id that was only read and discarded")
 
 
-@shows("CAT-SWEEP", when=lists)
+@shows("CAT-SWEEP", when=lists, short=True)
 async def what_finished_before_goes(bench: Bench) -> None:
     """Finished workflows go, and nothing that is ready, running, sleeping, blocked or buried; gives how many went."""
     ids = await one_of_each(bench, bench.workflow())
@@ -139,7 +139,7 @@ async def what_finished_before_goes(bench: Bench) -> None:
     same(await bench.catalog.sweep(await bench.scheduler.now()), 0, "how many a second sweep took")
 
 
-@shows("CAT-SWEEP", when=lists)
+@shows("CAT-SWEEP", when=lists, short=True)
 async def not_what_is_held_or_woken_again(bench: Bench) -> None:
     """A finished workflow that is claimed, or made ready again, stays; and so does one that finished after the instant."""
     claimed, woken, younger = (bench.workflow(hint) for hint in ("claimed", "woken", "younger"))
@@ -158,7 +158,7 @@ async def not_what_is_held_or_woken_again(bench: Bench) -> None:
         holds(bool(await bench.checkpointer.load(workflow)), f"{workflow!r} is kept", "it is gone")
 
 
-@shows("CAT-SWEEP", when=lists)
+@shows("CAT-SWEEP", when=lists, short=True)
 async def what_is_not_finished_never_expires(bench: Bench) -> None:
     """However much time passes, an unfinished workflow keeps its records."""
     workflow = bench.workflow()
@@ -168,7 +168,7 @@ async def what_is_not_finished_never_expires(bench: Bench) -> None:
     same(await bench.checkpointer.load(workflow), {"k": 1}, "load after a long time and a sweep")
 
 
-@shows("CAT-SWEEP", when=lists)
+@shows("CAT-SWEEP", when=lists, short=True)
 async def many_go_while_others_are_written(bench: Bench) -> None:
     """A sweep over many, beside writes to others, takes all that finished and nothing else."""
     prefix = bench.workflow()

@@ -46,7 +46,7 @@ async def tokens_rise_over_release(bench: Bench) -> None:
         await store.release(holder)
 
 
-@shows("CKP-CLAIM-RISING")
+@shows("CKP-CLAIM-RISING", short=True)
 async def tokens_rise_over_lapse(bench: Bench) -> None:
     """A pass that lapsed is followed by a larger token, and fenced by it."""
     old = await bench.claim(bench.workflow(), LONG, bench.window)
@@ -102,7 +102,7 @@ async def a_refusal_is_none(bench: Bench) -> None:
         same(await answers(bench.checkpointer.claim(holder.workflow, LONG, LONG), "a claim of a workflow that is held"), None, "what it gives")
 
 
-@shows("CKP-CLAIM-REFUSED")
+@shows("CKP-CLAIM-REFUSED", short=True)
 async def a_refusal_changes_nothing(bench: Bench) -> None:
     """The holder stays current, and its claim lapses when it would have: neither its window nor its budget moved."""
     for window in bench.windows():
@@ -123,7 +123,7 @@ async def a_refusal_changes_nothing(bench: Bench) -> None:
     await held(bench, holder.workflow, "a refused claim did not shorten the holder's")
 
 
-@shows("CKP-CLAIM-LAPSE")
+@shows("CKP-CLAIM-LAPSE", short=True)
 async def silence_ends_it_long_before_the_budget(bench: Bench) -> None:
     """Without a sign of life it lapses with its window, and needs no release."""
     holder = await bench.claim(bench.workflow(), LONG, bench.window)
@@ -132,7 +132,7 @@ async def silence_ends_it_long_before_the_budget(bench: Bench) -> None:
     holds(new.token > holder.token, "the new pass has a larger token", new)
 
 
-@shows("CKP-CLAIM-LAPSE")
+@shows("CKP-CLAIM-LAPSE", short=True)
 async def the_budget_ends_it_before_the_window(bench: Bench) -> None:
     """With a window longer than the budget it lapses with the budget."""
     holder = await bench.claim(bench.workflow(), bench.window, LONG)
@@ -140,7 +140,7 @@ async def the_budget_ends_it_before_the_window(bench: Bench) -> None:
     await free(bench, holder.workflow, "the budget is over")
 
 
-@shows("CKP-CLAIM-LAPSE")
+@shows("CKP-CLAIM-LAPSE", short=True)
 async def and_nothing_ends_it_earlier(bench: Bench) -> None:
     """Just before the earlier of the two is over another claim is refused."""
     for one in range(2):
@@ -154,7 +154,7 @@ async def and_nothing_ends_it_earlier(bench: Bench) -> None:
                 break
 
 
-@shows("CKP-CLAIM-KEPT", "retention")
+@shows("CKP-CLAIM-KEPT", "retention", short=True)
 async def a_new_pass_keeps_what_was_about_to_go(bench: Bench) -> None:
     """A finished workflow that is claimed again outlives the time that it had left."""
     retention = bench.window * 2
@@ -184,7 +184,7 @@ async def a_holders_effect_does_not_hold_it_up(bench: Bench) -> None:
     await bench.checkpointer.transact(holder, "k", made)
 
 
-@shows("CKP-EXTEND-GRANT")
+@shows("CKP-EXTEND-GRANT", short=True)
 async def it_grants_the_budget_from_now(bench: Bench) -> None:
     """After an extension the claim outlives its first budget, and is over with the second."""
     for window in bench.windows():
@@ -202,7 +202,7 @@ async def it_grants_the_budget_from_now(bench: Bench) -> None:
         return
 
 
-@shows("CKP-EXTEND-GRANT")
+@shows("CKP-EXTEND-GRANT", short=True)
 async def it_is_a_sign_of_life(bench: Bench) -> None:
     """Extensions every half window keep the claim."""
     for window in bench.windows():
@@ -221,7 +221,7 @@ async def it_is_a_sign_of_life(bench: Bench) -> None:
             return
 
 
-@shows("CKP-EXTEND-GRANT")
+@shows("CKP-EXTEND-GRANT", short=True)
 async def it_never_brings_the_end_forward(bench: Bench) -> None:
     """A shorter budget leaves the longer one in force."""
     holder = await bench.claim(bench.workflow(), LONG, LONG)
@@ -230,7 +230,7 @@ async def it_never_brings_the_end_forward(bench: Bench) -> None:
     await held(bench, holder.workflow, "a shorter extension is over, and the budget is not")
 
 
-@shows("CKP-EXTEND-LAPSED")
+@shows("CKP-EXTEND-LAPSED", short=True)
 async def it_works_on_a_lapsed_claim_that_nobody_took(bench: Bench) -> None:
     """Whether the window or the budget ran out, the pass holds the workflow again."""
     for budget, alive in ((LONG, bench.window), (bench.window, LONG)):
@@ -240,7 +240,7 @@ async def it_works_on_a_lapsed_claim_that_nobody_took(bench: Bench) -> None:
         await held(bench, holder.workflow, "an extended claim is live again")
 
 
-@shows("CKP-HOLD-LOST")
+@shows("CKP-HOLD-LOST", short=True)
 async def both_answer_false_to_a_superseded_pass(bench: Bench) -> None:
     """extend and renew give False and raise nothing: superseded by lapse or release, and for a token never issued."""
     old = await bench.claim(bench.workflow(), LONG, bench.window)
@@ -263,7 +263,7 @@ async def and_to_a_released_one(bench: Bench) -> None:
         await bench.checkpointer.release(await free(bench, old.workflow, "a released workflow"))
 
 
-@shows("CKP-HOLD-LOST")
+@shows("CKP-HOLD-LOST", short=True)
 async def and_change_nothing_of_the_rivals(bench: Bench) -> None:
     """The rival's claim lapses when it would have, by window and by budget."""
     for budget, alive in ((LONG, bench.window), (bench.window, LONG)):
@@ -276,7 +276,7 @@ async def and_change_nothing_of_the_rivals(bench: Bench) -> None:
         await free(bench, new.workflow, "the rival's claim is over, whatever a superseded pass asked")
 
 
-@shows("CKP-RENEW-LIVE")
+@shows("CKP-RENEW-LIVE", short=True)
 async def a_renewal_is_a_sign_of_life(bench: Bench) -> None:
     """Renewals every half window keep the claim, and the window that the last one gave ends it."""
     for window in bench.windows():
@@ -295,7 +295,7 @@ async def a_renewal_is_a_sign_of_life(bench: Bench) -> None:
             return
 
 
-@shows("CKP-RENEW-LIVE")
+@shows("CKP-RENEW-LIVE", short=True)
 async def and_does_not_touch_the_budget(bench: Bench) -> None:
     """However often and long a pass renews, its claim is over with its budget."""
     holder = await bench.claim(bench.workflow(), bench.window * 2, bench.window)
@@ -306,7 +306,7 @@ async def and_does_not_touch_the_budget(bench: Bench) -> None:
     await free(bench, holder.workflow, "the budget is over")
 
 
-@shows("CKP-RENEW-BUDGET")
+@shows("CKP-RENEW-BUDGET", short=True)
 async def a_spent_budget_is_false(bench: Bench) -> None:
     """Once the budget is spent renew gives False and keeps nothing; an extension helps."""
     holder = await bench.claim(bench.workflow(), bench.window, LONG)
@@ -338,7 +338,7 @@ async def it_can_be_claimed_at_once(bench: Bench) -> None:
         old = holder
 
 
-@shows("CKP-RELEASE-FREE")
+@shows("CKP-RELEASE-FREE", short=True)
 async def a_superseded_pass_releases_nothing(bench: Bench) -> None:
     """The release of a pass that was superseded leaves the rival's claim, and raises nothing."""
     old = await bench.claim(bench.workflow(), LONG, bench.window)

@@ -105,7 +105,7 @@ async def once_goes_through(bench: Bench) -> None:
     same(len(await bench.checkpointer.load(workflow)), 1, "how many entries there are")
 
 
-@shows("DUR-DELETE")
+@shows("DUR-DELETE", short=True)
 async def it_cancels_and_discards(bench: Bench) -> None:
     """Ready, asleep, running or buried: the records are gone and counted, and it does not run again."""
     for state in ("ready", "asleep", "running", "buried"):
@@ -126,7 +126,7 @@ async def it_cancels_and_discards(bench: Bench) -> None:
     same(await answers(bench.durable.delete(bench.workflow()), "delete of an unknown id"), 0, "what it removes")
 
 
-@shows("DUR-DELETE")
+@shows("DUR-DELETE", short=True)
 async def a_new_life_sees_nothing_of_the_old(bench: Bench) -> None:
     """The pass of the old life is fenced and answers for nothing; the new one starts with its own records, at attempt one."""
     workflow = await started(bench)
@@ -173,7 +173,7 @@ async def up_to_the_limit_and_each_once(bench: Bench) -> None:
     same(list(await bench.durable.begin(NOW, LONG, limit=4)), [], "begin when all are out")
 
 
-@shows("DUR-BEGIN")
+@shows("DUR-BEGIN", short=True)
 async def it_claims_with_the_lease_and_the_budget(bench: Bench) -> None:
     """Without a renewal the turn is over with the scheduler's lease; and it is over with its budget."""
     workflow = await started(bench)
@@ -208,7 +208,7 @@ async def _begin(durable: Durable[object]) -> Turn:
             return turn
 
 
-@shows("DUR-BEGIN")
+@shows("DUR-BEGIN", short=True)
 async def a_finished_workflow_gets_no_turn(bench: Bench) -> None:
     """Its wakeup is answered for: it is not given out, not after the lease either, and the next one is begun instead."""
     turn = await begun(bench)
@@ -221,7 +221,7 @@ async def a_finished_workflow_gets_no_turn(bench: Bench) -> None:
     await bench.no_turn("the workflow is finished, and the lease is over")
 
 
-@shows("DUR-BEGIN")
+@shows("DUR-BEGIN", short=True)
 async def a_held_workflow_comes_back_uncounted(bench: Bench) -> None:
     """While its claim is held it gets no turn; when the claim is released, or lapses, it does, with its counts unchanged."""
     for ending in ("released", "lapsed"):
@@ -242,7 +242,7 @@ async def a_held_workflow_comes_back_uncounted(bench: Bench) -> None:
         await bench.durable.pause(turn, None)
 
 
-@shows("DUR-BEGIN", real=True)
+@shows("DUR-BEGIN", real=True, short=True)
 async def and_the_release_wakes_it(bench: Bench) -> None:
     """A begin that waits gets it when the claim is released, or when it lapses, at the latest (split: after one lease)."""
     for ending in ("released", "lapsed"):
@@ -271,7 +271,7 @@ async def it_does_not_poll_for_a_held_claim(bench: Bench) -> None:
     holds(asked <= allowed, f"at most {allowed:g} requests in half a second, with a poll interval of {poll:g} s", asked)
 
 
-@shows("DUR-BEGIN-FRESH")
+@shows("DUR-BEGIN-FRESH", short=True)
 async def it_loads_what_was_committed_before_the_claim(bench: Bench) -> None:
     """However a begin and the last records of the pass before it fall together, the turn has every record."""
     other = await bench.open()
@@ -302,7 +302,7 @@ async def _given(durable: Durable[object], bench: Bench) -> Turn:
 # ------------------------------------------------------------------------------------------------------ renew and ends
 
 
-@shows("DUR-KEEP")
+@shows("DUR-KEEP", short=True)
 async def it_renews_both(bench: Bench) -> None:
     """Renewed every half lease, neither the claim nor the delivery is lost; when it ends both are, within a lease."""
     for window in bench.windows():
@@ -329,7 +329,7 @@ async def it_renews_both(bench: Bench) -> None:
         await bench.durable.delete(workflow)
 
 
-@shows("DUR-KEEP")
+@shows("DUR-KEEP", short=True)
 async def a_lost_claim_leaves_the_delivery(bench: Bench) -> None:
     """None where the claim is lost or released; the delivery then lapses when it would have, and nothing of the rival's moves."""
     old = await begun(bench)
@@ -344,7 +344,7 @@ async def a_lost_claim_leaves_the_delivery(bench: Bench) -> None:
     same(await answers(bench.durable.renew(new), "renew of a turn whose claim was released"), None, "what it gives")
 
 
-@shows("DUR-FINISH")
+@shows("DUR-FINISH", short=True)
 async def it_records_releases_and_answers(bench: Bench) -> None:
     """The outcome is recorded under `outcome:`, the claim is free, and the workflow does not run again."""
     for value in (("a", 1), None):
@@ -381,7 +381,7 @@ async def a_newer_wakeup_runs_nothing_more(bench: Bench) -> None:
     await bench.no_turn("it is finished, though a message came before")
 
 
-@shows("DUR-PAUSE")
+@shows("DUR-PAUSE", short=True)
 async def it_releases_and_answers(bench: Bench) -> None:
     """Without a due time the workflow is free and does not run until something wakes it, then at attempt one."""
     workflow = await started(bench)
@@ -396,7 +396,7 @@ async def it_releases_and_answers(bench: Bench) -> None:
     same((await bench.turn(workflow)).delivery.attempt, 1, "the attempt after a pause")
 
 
-@shows("DUR-PAUSE")
+@shows("DUR-PAUSE", short=True)
 async def it_wakes_when_it_is_due(bench: Bench) -> None:
     """With a due time it runs then and not before, and no later for being released; a newer wakeup runs it at once."""
     turn = await begun(bench)
@@ -414,7 +414,7 @@ async def it_wakes_when_it_is_due(bench: Bench) -> None:
     await bench.turn(turn.holder.workflow)
 
 
-@shows("DUR-FAIL")
+@shows("DUR-FAIL", short=True)
 async def it_comes_back_with_the_attempt_one_higher(bench: Bench) -> None:
     """Released, not before the delay, then with attempt two, three and no lapses."""
     turn = await begun(bench)
@@ -449,7 +449,7 @@ async def without_a_delay_it_is_buried(bench: Bench) -> None:
     same(await bench.durable.result(workflow), None, "result of a revived workflow")
 
 
-@shows("DUR-HAND-BACK")
+@shows("DUR-HAND-BACK", short=True)
 async def nothing_is_counted(bench: Bench) -> None:
     """Released, and given out after the delay with the same attempt and lapses; at once where the delay is zero."""
     workflow = await started(bench)
@@ -482,7 +482,7 @@ async def also_when_the_claim_was_lost(bench: Bench) -> None:
 # --------------------------------------------------------------------------------------------------------- TURN-FENCED
 
 
-@shows("DUR-TURN-FENCED")
+@shows("DUR-TURN-FENCED", short=True)
 async def finish_by_a_superseded_pass_changes_neither_half(bench: Bench) -> None:
     """It is Fenced, nothing is recorded, and the rival still has claim and delivery."""
     old, new = await superseded(bench)
@@ -498,7 +498,7 @@ async def finish_by_a_superseded_pass_changes_neither_half(bench: Bench) -> None
     same((await answers(bench.durable.finish(third, "new"), "finish by the third")).value, "new", "what the third's finish gives")
 
 
-@shows("DUR-TURN-FENCED")
+@shows("DUR-TURN-FENCED", short=True)
 async def the_other_ends_change_nothing_of_the_rivals(bench: Bench) -> None:
     """pause, fail and hand_back by a superseded pass raise nothing, release nothing and answer nothing."""
     ends: dict[str, Callable[[Turn], Coroutine[object, object, None]]] = {
@@ -517,7 +517,7 @@ async def the_other_ends_change_nothing_of_the_rivals(bench: Bench) -> None:
         await bench.durable.delete(new.holder.workflow)
 
 
-@shows("DUR-TURN-FENCED")
+@shows("DUR-TURN-FENCED", short=True)
 async def they_answer_while_the_receipt_is_current(bench: Bench) -> None:
     """Where only the claim was lost, the end releases nothing and answers for the delivery."""
     turn = await begun(bench)
@@ -671,7 +671,7 @@ async def a_cancelled_worker_shows_both_or_neither(bench: Bench) -> None:
             await bench.durable.delete(turn.holder.workflow)
 
 
-@shows("DUR-CO-COMMIT", when=co_commits)
+@shows("DUR-CO-COMMIT", when=co_commits, short=True)
 async def a_cancelled_begin_loses_nothing(bench: Bench) -> None:
     """Wherever begin is cancelled, the workflow is taken and claimed, or neither: it is begun again within a lease."""
     for turns in range(10):

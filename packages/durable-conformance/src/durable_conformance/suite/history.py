@@ -25,7 +25,7 @@ async def the_same_records_in_the_same_order(bench: Bench) -> None:
     same({key: one.value for key, one in history.items()}, loaded, "history without its times, and load")
 
 
-@shows("CKP-HISTORY-TIME")
+@shows("CKP-HISTORY-TIME", short=True)
 async def the_time_is_the_stores_at_the_write(bench: Bench) -> None:
     """Each time lies between the store's clock before the write and after it."""
     holder = await bench.claim(bench.workflow())
@@ -52,7 +52,7 @@ async def it_is_aware_and_utc(bench: Bench) -> None:
         same(at.utcoffset(), timedelta(0), f"the offset of {at!r}")
 
 
-@shows("CKP-HISTORY-TIME")
+@shows("CKP-HISTORY-TIME", short=True)
 async def reading_and_losing_do_not_change_it(bench: Bench) -> None:
     """Two reads give the same times, and so does one after a losing write and a replay."""
     holder = await bench.claim(bench.workflow())
@@ -65,7 +65,7 @@ async def reading_and_losing_do_not_change_it(bench: Bench) -> None:
     same(await bench.checkpointer.history(holder.workflow), first, "history after losing writes")
 
 
-@shows("CKP-HISTORY-TIME", "effects", when=interleaves)
+@shows("CKP-HISTORY-TIME", "effects", when=interleaves, short=True)
 async def an_effects_time_is_when_it_ended(bench: Bench) -> None:
     """What a long effect gives has the time of its commit and not of its beginning."""
     holder = await bench.claim(bench.workflow())
@@ -76,7 +76,7 @@ async def an_effects_time_is_when_it_ended(bench: Bench) -> None:
     holds(at >= before + bench.window / 2 - TICK, f"a time after {before + bench.window / 2}, when the effect ended", at)
 
 
-@shows("CKP-HISTORY-RISING")
+@shows("CKP-HISTORY-RISING", short=True)
 async def times_do_not_go_back_along_the_order(bench: Bench) -> None:
     """Of writes at once through three instances, the times rise as load has the records."""
     stores = [bench.checkpointer, (await bench.open()).checkpointer, (await bench.open()).checkpointer]

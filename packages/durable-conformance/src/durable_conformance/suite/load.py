@@ -219,7 +219,7 @@ async def id_and_key_do_not_run_together(bench: Bench) -> None:
         same((await bench.checkpointer.load(other))[f"b{separator}c"], "other", f"{other!r} under 'b{separator}c'")
 
 
-@shows("CKP-LOAD-ISOLATED")
+@shows("CKP-LOAD-ISOLATED", short=True)
 async def strange_ids_keep_their_own_claims(bench: Bench) -> None:
     """Every id is claimed on its own, and a release frees no other."""
     ids = strange(bench)

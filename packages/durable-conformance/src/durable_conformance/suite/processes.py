@@ -105,7 +105,7 @@ async def of_several_processes_one_is_granted(bench: Bench) -> None:
         same(sum(holder is not None for holder in given), 1, "how many of six claims in three processes are granted")
 
 
-@shows("CKP-CLAIM-RISING", "processes", real=True)
+@shows("CKP-CLAIM-RISING", "processes", real=True, short=True)
 async def tokens_rise_over_processes(bench: Bench) -> None:
     """In whichever process it is claimed, and after one was killed, the next token is larger."""
     one, other, workflow, last = await bench.process(), await bench.process(), bench.workflow(), -1
@@ -121,7 +121,7 @@ async def tokens_rise_over_processes(bench: Bench) -> None:
     holds(new.token > old.token, f"a token above {old.token}, after its process was killed", new)
 
 
-@shows("CKP-RECORD-FENCED", "processes", real=True)
+@shows("CKP-RECORD-FENCED", "processes", real=True, short=True)
 async def a_process_stopped_past_its_lease_is_refused(bench: Bench) -> None:
     """A holder that stood still while another took over is fenced at every write, and changes nothing, when it goes on."""
     process, workflow = await bench.process(), bench.workflow()
@@ -145,7 +145,7 @@ async def _record(process: Process, holder: object) -> object:
     return await process.ask("checkpointer", "record", (holder, "a", "old"), {})
 
 
-@shows("CKP-CLAIM-LAPSE", "processes", real=True)
+@shows("CKP-CLAIM-LAPSE", "processes", real=True, short=True)
 async def a_killed_holder_is_followed_within_its_window(bench: Bench) -> None:
     """Its budget plays no part: after one window the workflow is free."""
     process, workflow = await bench.process(), bench.workflow()
@@ -158,7 +158,7 @@ async def a_killed_holder_is_followed_within_its_window(bench: Bench) -> None:
 # ---------------------------------------------------------------------------------------------------------- whose clock
 
 
-@shows("CKP-CLAIM-CLOCK", "clock")
+@shows("CKP-CLAIM-CLOCK", "clock", short=True)
 async def time_that_passes_elsewhere_ends_nothing(bench: Bench) -> None:
     """With the store's clock standing still a claim does not lapse, and when the clock moves it does, at once."""
     holder = await bench.claim(bench.workflow(), LONG, timedelta(milliseconds=30))
@@ -169,7 +169,7 @@ async def time_that_passes_elsewhere_ends_nothing(bench: Bench) -> None:
     same(again.at - holder.at, timedelta(milliseconds=30), "the time between the two passes, by the store's clock")
 
 
-@shows("CKP-CLAIM-CLOCK", "processes", "skew", real=True)
+@shows("CKP-CLAIM-CLOCK", "processes", "skew", real=True, short=True)
 async def a_clients_wrong_clock_does_not_matter(bench: Bench) -> None:
     """A client an hour ahead takes over no live claim, and one an hour behind holds its own no longer than anybody."""
     for skew in (HOUR, -HOUR):
@@ -185,7 +185,7 @@ async def a_clients_wrong_clock_does_not_matter(bench: Bench) -> None:
         await free(bench, theirs.workflow, f"the window of a client whose clock is wrong by {skew} is over")
 
 
-@shows("CKP-CLAIM-CLOCK", "joined", real=True)
+@shows("CKP-CLAIM-CLOCK", "joined", real=True, short=True)
 async def it_is_read_when_the_decision_is_made(bench: Bench) -> None:
     """A claim that had to wait for another's commit begins, and is counted, from when it was granted."""
     workflow = bench.workflow()
@@ -231,7 +231,7 @@ async def a_clients_wrong_clock_wakes_nobody(bench: Bench) -> None:
 # -------------------------------------------------------------------------------------------------------------- effects
 
 
-@shows("CKP-TRANSACT-ATOMIC", "processes", "effects", real=True, when=undoes)
+@shows("CKP-TRANSACT-ATOMIC", "processes", "effects", real=True, when=undoes, short=True)
 async def a_process_killed_in_its_effect_leaves_nothing(bench: Bench) -> None:
     """Neither the effect nor a record is there, and the next pass runs it once."""
     process, workflow = await bench.process(), bench.workflow()
@@ -253,7 +253,7 @@ async def _transact(process: Process, holder: object, key: str, effect: EffectOf
     return await process.ask("checkpointer", "transact", (holder, key, effect), {})
 
 
-@shows("CKP-TRANSACT-ONCE", "processes", "effects", real=True, when=transacts)
+@shows("CKP-TRANSACT-ONCE", "processes", "effects", real=True, when=transacts, short=True)
 async def it_is_applied_once_over_crashes(bench: Bench) -> None:
     """Processes that are killed at any moment of a run of effects, and a last one that is not: each is applied once."""
     workflow, keys = bench.workflow(), [f"k{number}" for number in range(40)]
@@ -277,7 +277,7 @@ async def it_is_applied_once_over_crashes(bench: Bench) -> None:
 # -------------------------------------------------------------------------------------------------- scheduler, durable
 
 
-@shows("SCH-READY-EVENTUALLY", "processes", real=True)
+@shows("SCH-READY-EVENTUALLY", "processes", real=True, short=True)
 async def though_the_takers_process_is_killed(bench: Bench) -> None:
     """What it had taken is given out again within its lease, counted, with a wakeup that came meanwhile."""
     process, workflow = await bench.process(), bench.workflow()
@@ -291,7 +291,7 @@ async def though_the_takers_process_is_killed(bench: Bench) -> None:
     await bench.scheduler.done(again)
 
 
-@shows("SCH-DONE-STALE", "processes", real=True)
+@shows("SCH-DONE-STALE", "processes", real=True, short=True)
 async def nor_does_one_from_a_process_that_stood_still(bench: Bench) -> None:
     """A taker that stood still past its lease and then answers does not take the delivery from who has it now."""
     process, workflow = await bench.process(), bench.workflow()
@@ -345,7 +345,7 @@ async def a_killed_client_shows_both_or_neither(bench: Bench) -> None:
             same((recorded, workflow in woken), (recorded, recorded), "whether a workflow has its value and its wakeup")
 
 
-@shows("DUR-CO-COMMIT", "processes", real=True, when=co_commits)
+@shows("DUR-CO-COMMIT", "processes", real=True, when=co_commits, short=True)
 async def a_killed_worker_shows_both_or_neither(bench: Bench) -> None:
     """Of a worker that is killed while it finishes workflows, each is finished and answered, or comes back."""
     process = await bench.process()

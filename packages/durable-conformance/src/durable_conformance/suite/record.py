@@ -139,7 +139,7 @@ async def a_superseded_pass_is_refused(bench: Bench) -> None:
     same(await bench.checkpointer.load(workflow), {}, "load after refused writes only")
 
 
-@shows("CKP-RECORD-FENCED")
+@shows("CKP-RECORD-FENCED", short=True)
 async def a_pass_superseded_by_lapse_is_refused(bench: Bench) -> None:
     """Who lost the claim by silence is fenced, while the next pass is live and after it released."""
     old = await bench.claim(bench.workflow(), LONG, bench.window)
@@ -197,7 +197,7 @@ async def and_changes_no_record(bench: Bench) -> None:
     holds(second.key > first.key, "entries sort as before", (first.key, second.key))
 
 
-@shows("CKP-RECORD-FENCED")
+@shows("CKP-RECORD-FENCED", short=True)
 async def and_gives_no_sign_of_life(bench: Bench) -> None:
     """A refused write neither prolongs the rival's claim nor ends it."""
     for window in bench.windows():
@@ -215,7 +215,7 @@ async def and_gives_no_sign_of_life(bench: Bench) -> None:
             return
 
 
-@shows("CKP-RECORD-LAPSED")
+@shows("CKP-RECORD-LAPSED", short=True)
 async def a_lapsed_pass_writes_until_somebody_claims(bench: Bench) -> None:
     """Lapse alone fences nobody: neither the window's nor the budget's."""
     for budget, alive in ((LONG, bench.window), (bench.window, LONG)):
@@ -226,19 +226,19 @@ async def a_lapsed_pass_writes_until_somebody_claims(bench: Bench) -> None:
         same(await bench.checkpointer.load(holder.workflow), {"k": 1}, "load")
 
 
-@shows("CKP-RECORD-LIVE")
+@shows("CKP-RECORD-LIVE", short=True)
 async def a_record_is_a_sign_of_life(bench: Bench) -> None:
     """Records every half window keep the claim without a renewal."""
     await kept_alive(bench, LONG, lambda holder, number, _: bench.checkpointer.record(holder, f"k{number}", number), "a record")
 
 
-@shows("CKP-RECORD-LIVE")
+@shows("CKP-RECORD-LIVE", short=True)
 async def a_losing_record_is_one_too(bench: Bench) -> None:
     """An accepted write that finds the key taken keeps the claim as well."""
     await kept_alive(bench, LONG, lambda holder, number, _: bench.checkpointer.record(holder, "k", number), "a losing record")
 
 
-@shows("CKP-RECORD-LIVE")
+@shows("CKP-RECORD-LIVE", short=True)
 async def never_past_the_budget(bench: Bench) -> None:
     """However much a pass writes, its claim is over with its budget."""
     holder = await bench.claim(bench.workflow(), bench.window * 2, bench.window)
@@ -248,7 +248,7 @@ async def never_past_the_budget(bench: Bench) -> None:
     await free(bench, holder.workflow, "the budget is over")
 
 
-@shows("CKP-RECORD-STILL")
+@shows("CKP-RECORD-STILL", short=True)
 async def a_losing_write_moves_nothing(bench: Bench) -> None:
     """Neither a loser nor a repeat moves value, position or time, by whichever method."""
     holder = await bench.claim(bench.workflow())

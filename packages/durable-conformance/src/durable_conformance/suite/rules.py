@@ -24,7 +24,7 @@ TICK = timedelta(milliseconds=2)
 # ----------------------------------------------------------------------------------------------------------- ANY-CLOCK
 
 
-@shows("ANY-CLOCK")
+@shows("ANY-CLOCK", short=True)
 async def a_pass_begins_by_the_stores_clock(bench: Bench) -> None:
     """`at` lies between the store's clock before the claim and after it, is UTC, and is never before the delivery was due."""
     for _ in range(3):
@@ -72,7 +72,7 @@ async def a_write_repeated_by_the_caller_changes_nothing(bench: Bench) -> None:
     same(await answers(store.discard(workflow), "a repeated discard"), 0, "what a repeated discard removes")
 
 
-@shows("ANY-REPEAT")
+@shows("ANY-REPEAT", short=True)
 async def so_does_a_second_claim(bench: Bench) -> None:
     """A claim that the caller repeats is refused until the window ends, and the first stands."""
     holder = await bench.claim(bench.workflow(), LONG, bench.window * 3)
@@ -80,7 +80,7 @@ async def so_does_a_second_claim(bench: Bench) -> None:
     same(await answers(bench.checkpointer.renew(holder, LONG), "renew"), True, "renew after a repeated claim")
 
 
-@shows("ANY-REPEAT")
+@shows("ANY-REPEAT", short=True)
 async def an_answer_repeated_by_the_caller_changes_nothing(bench: Bench) -> None:
     """done, wake_at, bury, renew and cancel of a delivery, called twice, leave what one call leaves."""
     scheduler = bench.scheduler
@@ -105,7 +105,7 @@ async def an_answer_repeated_by_the_caller_changes_nothing(bench: Bench) -> None
     await bench.nothing_ready("the others are answered, buried and cancelled")
 
 
-@shows("ANY-REPEAT")
+@shows("ANY-REPEAT", short=True)
 async def an_end_repeated_by_the_caller_changes_nothing(bench: Bench) -> None:
     """arrive, finish, pause, fail and hand_back, called twice, leave what one call leaves."""
     durable = bench.durable

@@ -49,7 +49,7 @@ async def though_it_arrives_while_a_pass_runs(bench: Bench) -> None:
         await bench.nothing_ready("both wakeups were answered")
 
 
-@shows("SCH-READY-EVENTUALLY")
+@shows("SCH-READY-EVENTUALLY", short=True)
 async def though_the_taker_dies(bench: Bench) -> None:
     """A delivery that nobody answers is given out again, and a wakeup that came meanwhile is not lost with it."""
     workflow = bench.workflow()
@@ -97,7 +97,7 @@ async def only_revive_revives(bench: Bench) -> None:
     same(await bench.scheduler.buried(workflow), None, "the reason, of a revived workflow")
 
 
-@shows("SCH-READY-EVENTUALLY", "restart")
+@shows("SCH-READY-EVENTUALLY", "restart", short=True)
 async def though_everybody_closes(bench: Bench) -> None:
     """What was ready, asleep, taken or buried is so after a restart."""
     ready, asleep, taken, buried = (bench.workflow(hint) for hint in ("ready", "asleep", "taken", "buried"))
@@ -175,7 +175,7 @@ async def what_becomes_ready_ends_the_wait(bench: Bench) -> None:
         holds(delivery is not None and delivery.workflow == workflow, f"it gives {workflow!r}", delivery)
 
 
-@shows("SCH-NEXT-WAIT", real=True)
+@shows("SCH-NEXT-WAIT", real=True, short=True)
 async def so_does_what_becomes_due(bench: Bench) -> None:
     """A sleeper whose time comes, and a delivery whose lease runs out, end the wait."""
     asleep, taken = bench.workflow("asleep"), bench.workflow("taken")
@@ -229,7 +229,7 @@ async def at_once_one_gets_it(bench: Bench) -> None:
         await bench.scheduler.done(taken[0])
 
 
-@shows("SCH-NEXT-ONE")
+@shows("SCH-NEXT-ONE", short=True)
 async def as_long_as_its_lease(bench: Bench) -> None:
     """Before the lease is over it is nobody else's, and a renewal keeps it for another."""
     for window in bench.windows():
@@ -252,7 +252,7 @@ async def as_long_as_its_lease(bench: Bench) -> None:
         await store.scheduler.done(again or delivery)
 
 
-@shows("SCH-NEXT-ONE")
+@shows("SCH-NEXT-ONE", short=True)
 async def the_takers_lease_counts(bench: Bench) -> None:
     """Somebody whose own lease is short does not take over what was taken with a long one."""
     patient = await bench.open(lease=bench.window * 20)
@@ -263,7 +263,7 @@ async def the_takers_lease_counts(bench: Bench) -> None:
     await bench.nothing_ready("the taker's lease is twenty times this one's")
 
 
-@shows("SCH-NEXT-LAPSED")
+@shows("SCH-NEXT-LAPSED", short=True)
 async def unanswered_it_comes_back_counted(bench: Bench) -> None:
     """After the lease it is given out again, with attempt and lapses one higher each time."""
     workflow = bench.workflow()
@@ -280,7 +280,7 @@ async def unanswered_it_comes_back_counted(bench: Bench) -> None:
 @shows("SCH-NEXT-DEEP", "meter")
 async def a_take_touches_the_same_at_any_depth(bench: Bench) -> None:
     """What a take touches does not grow with the workflows that sleep, are ready, pending or finished."""
-    sizes = (1_000, 100_000) if bench.long else (100, 1_000)
+    sizes = (1_000, 100_000) if bench.long else (80, 800)
     touched: list[int] = []
     done = 0
     for size in sizes:
@@ -312,7 +312,7 @@ async def _fill(bench: Bench, done: int, size: int) -> None:
 # --------------------------------------------------------------------------------------------------------------- renew
 
 
-@shows("SCH-RENEW-NAME")
+@shows("SCH-RENEW-NAME", short=True)
 async def what_it_gives_is_current(bench: Bench) -> None:
     """The delivery that each renewal gives can be renewed and answered; it is of the same workflow and count."""
     for answer in ("done", "wake_at", "bury"):
@@ -338,7 +338,7 @@ async def _answer(bench: Bench, delivery: Delivery, answer: str) -> None:
         await bench.scheduler.bury(delivery, "reason")
 
 
-@shows("SCH-RENEW-NAME")
+@shows("SCH-RENEW-NAME", short=True)
 async def it_keeps_the_delivery(bench: Bench) -> None:
     """Renewed every half lease it is nobody else's, and when the renewals end it comes back."""
     workflow = bench.workflow()
@@ -362,7 +362,7 @@ async def it_keeps_the_delivery(bench: Bench) -> None:
             return
 
 
-@shows("SCH-RENEW-SILENT")
+@shows("SCH-RENEW-SILENT", short=True)
 async def on_a_lost_delivery_it_does_nothing(bench: Bench) -> None:
     """Taken over, answered or cancelled: the delivery comes back as it is, and nobody's lease moves."""
     over, answered, cancelled = (bench.workflow(hint) for hint in ("over", "answered", "cancelled"))
@@ -388,7 +388,7 @@ async def on_a_lost_delivery_it_does_nothing(bench: Bench) -> None:
 # ------------------------------------------------------------------------------------------------------------- wake_at
 
 
-@shows("SCH-WAKE-ANSWERS")
+@shows("SCH-WAKE-ANSWERS", short=True)
 async def it_answers_and_sets_the_next(bench: Bench) -> None:
     """The delivery does not come back when its lease is over, and the workflow does when it is due, once."""
     workflow = bench.workflow()
@@ -406,7 +406,7 @@ async def it_answers_and_sets_the_next(bench: Bench) -> None:
     await bench.nothing_ready("the one wakeup was answered")
 
 
-@shows("SCH-WAKE-COUNT")
+@shows("SCH-WAKE-COUNT", short=True)
 async def the_next_delivery_carries_the_count(bench: Bench) -> None:
     """Exactly what was passed, for whatever was passed; and a lapse adds one to both."""
     workflow = bench.workflow()
@@ -424,7 +424,7 @@ async def the_next_delivery_carries_the_count(bench: Bench) -> None:
     same((delivery.attempt, delivery.lapses), (1, 0), "attempt and lapses after wake_at without them")
 
 
-@shows("SCH-WAKE-NOT-BEFORE")
+@shows("SCH-WAKE-NOT-BEFORE", short=True)
 async def not_before_it_is_due(bench: Bench) -> None:
     """A sleeper is not given out before its time by the store's clock; one whose time is past is, at once."""
     workflow, past = bench.workflow(), bench.workflow("past")
@@ -474,7 +474,7 @@ async def a_newer_wakeup_makes_it_due_at_once(bench: Bench) -> None:
     await bench.nothing_ready("the newer wakeup was answered")
 
 
-@shows("SCH-WAKE-CANCELLED")
+@shows("SCH-WAKE-CANCELLED", short=True)
 async def wake_at_reinstates_nothing(bench: Bench) -> None:
     """A workflow cancelled since its delivery was taken is not given out, whatever wake_at says."""
     workflow = bench.workflow()
@@ -506,7 +506,7 @@ async def untouched(bench: Bench, new: Delivery, what: str) -> None:
     same(await bench.scheduler.buried(new.workflow), None, f"the reason why it is buried, after {what} with a stale receipt")
 
 
-@shows("SCH-WAKE-STALE")
+@shows("SCH-WAKE-STALE", short=True)
 async def wake_at_with_a_stale_receipt_changes_nothing(bench: Bench) -> None:
     """Neither the taker's delivery nor what it answered is touched."""
     old, new = await stale(bench, bench.workflow())
@@ -534,7 +534,7 @@ async def nor_what_was_answered(bench: Bench) -> None:
 # ------------------------------------------------------------------------------------------------------ done, bury, …
 
 
-@shows("SCH-DONE-ANSWERS")
+@shows("SCH-DONE-ANSWERS", short=True)
 async def it_does_not_come_back(bench: Bench) -> None:
     """An answered delivery is not given out again, not after its lease either; the next wakeup is, as a first."""
     workflow = bench.workflow()
@@ -560,7 +560,7 @@ async def a_newer_wakeup_outlives_done(bench: Bench) -> None:
     same((again.attempt, again.lapses), (1, 0), "attempt and lapses of a wakeup that came before done")
 
 
-@shows("SCH-DONE-STALE")
+@shows("SCH-DONE-STALE", short=True)
 async def done_with_a_stale_receipt_changes_nothing(bench: Bench) -> None:
     """The taker still has its delivery, and the next wakeup is not lost."""
     old, new = await stale(bench, bench.workflow())
@@ -568,7 +568,7 @@ async def done_with_a_stale_receipt_changes_nothing(bench: Bench) -> None:
     await untouched(bench, new, "done")
 
 
-@shows("SCH-DONE-CANCELLED")
+@shows("SCH-DONE-CANCELLED", short=True)
 async def done_reinstates_nothing(bench: Bench) -> None:
     """A workflow cancelled since is not given out, though a wakeup had come before the cancel."""
     workflow = bench.workflow()
@@ -582,7 +582,7 @@ async def done_reinstates_nothing(bench: Bench) -> None:
     await bench.nothing_ready("it was cancelled, and the lease is over")
 
 
-@shows("SCH-BURY-KEEPS")
+@shows("SCH-BURY-KEEPS", short=True)
 async def it_is_set_aside_with_its_reason(bench: Bench) -> None:
     """Not given out, not after the lease either; the reason is there, for another instance too; others have none."""
     workflow, other = bench.workflow(), await bench.open()
@@ -612,7 +612,7 @@ async def a_wakeup_that_arrived_waits_with_it(bench: Bench) -> None:
     await bench.nothing_ready("it was revived once")
 
 
-@shows("SCH-BURY-CANCELLED")
+@shows("SCH-BURY-CANCELLED", short=True)
 async def bury_reinstates_nothing(bench: Bench) -> None:
     """A workflow cancelled since is neither buried nor given out."""
     workflow = bench.workflow()
@@ -625,7 +625,7 @@ async def bury_reinstates_nothing(bench: Bench) -> None:
     await bench.nothing_ready("it was cancelled")
 
 
-@shows("SCH-BURY-STALE")
+@shows("SCH-BURY-STALE", short=True)
 async def bury_with_a_stale_receipt_changes_nothing(bench: Bench) -> None:
     """The taker still has its delivery, and nothing is buried."""
     old, new = await stale(bench, bench.workflow())
@@ -634,7 +634,7 @@ async def bury_with_a_stale_receipt_changes_nothing(bench: Bench) -> None:
     await untouched(bench, new, "bury")
 
 
-@shows("SCH-CANCEL-ALL")
+@shows("SCH-CANCEL-ALL", short=True)
 async def every_wakeup_goes(bench: Bench) -> None:
     """Ready, asleep, taken or buried: after cancel it is not given out, and is not buried; others are untouched."""
     kinds = {hint: bench.workflow(hint) for hint in ("asleep", "taken", "buried", "ready")}

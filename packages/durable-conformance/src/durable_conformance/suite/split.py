@@ -127,7 +127,7 @@ async def asking_again_heals_a_client(bench: Bench) -> None:
             await bench.scheduler.done(await bench.take(workflow))
 
 
-@shows("DUR-SPLIT-ORDER", when=splits)
+@shows("DUR-SPLIT-ORDER", when=splits, short=True)
 async def a_worker_that_died_is_healed_by_the_next(bench: Bench) -> None:
     """A finish that died before the release is finished: no turn, and the result is there; a pause that did is begun again."""
     durable, log = spied(bench)

@@ -22,7 +22,7 @@ async def it_needs_no_claim(bench: Bench) -> None:
     same(await bench.checkpointer.load(workflow), {"a": 1, "b": 2, "c": 3}, "load")
 
 
-@shows("CKP-SUPPLY-FREE")
+@shows("CKP-SUPPLY-FREE", short=True)
 async def it_disturbs_no_pass(bench: Bench) -> None:
     """The pass stays current and live, and its claim lapses when it would have."""
     for window in bench.windows():

@@ -174,7 +174,7 @@ async def a_superseded_pass_applies_nothing(bench: Bench) -> None:
     await applied(bench, "c", 0, "a superseded pass")
 
 
-@shows("CKP-TRANSACT-FENCED", "effects", when=interleaves)
+@shows("CKP-TRANSACT-FENCED", "effects", when=interleaves, short=True)
 async def a_pass_superseded_meanwhile_applies_nothing(bench: Bench) -> None:
     """A rival's claim is granted while the effect is at work, and the transact is then fenced."""
     other, holder = await bench.open(), await bench.claim(bench.workflow(), LONG, bench.window)
@@ -298,7 +298,7 @@ async def mend_replaces_the_mark(bench: Bench) -> None:
     same(await bench.checkpointer.load(holder.workflow), {"k": "found", "after": 2}, "load after mend")
 
 
-@shows("CKP-TRANSACT-LIVE", "effects", when=transacts)
+@shows("CKP-TRANSACT-LIVE", "effects", when=transacts, short=True)
 async def an_effect_is_a_sign_of_life(bench: Bench) -> None:
     """Effects every half window keep the claim, and not past its budget."""
     await kept_alive(

@@ -135,7 +135,7 @@ async def an_append_whose_reply_was_lost_is_one_entry(bench: Bench) -> None:
         same(list(await bench.checkpointer.load(workflow)), keys, "the keys of load, and what the calls gave")
 
 
-@shows("SCH-NEXT-REPEAT", "wire")
+@shows("SCH-NEXT-REPEAT", "wire", short=True)
 async def a_take_whose_reply_was_lost_is_no_lapse(bench: Bench) -> None:
     """The client gets the delivery that was taken, at attempt one, and can answer for it."""
     async with line(bench) as wire:

@@ -1,0 +1,18 @@
+"""The SQLite store, whole and split, held to the contract."""
+
+from pathlib import Path
+
+from conformance.sqlite import SplitSqliteHarness, SqliteHarness
+from durable_conformance import Conformance
+
+GAPS = Path(__file__).with_name("gaps.toml")
+
+
+class TestSqlite(Conformance):
+    harness = SqliteHarness
+    gaps = GAPS
+
+
+class TestSplitSqlite(Conformance):
+    harness = SplitSqliteHarness
+    gaps = GAPS
