@@ -56,17 +56,23 @@ class Connection:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
-                self._tidy(_taken_back(task, take_back))
+                self.tidy(_taken_back(task, take_back))
             raise
 
     async def check_server(self) -> None:
         """Refuse a server that cannot keep the contract. Raises: `Misconfigured`."""
         await check_server(self)
 
-    def _tidy(self, call: Coroutine[object, object, None]) -> None:
+    def tidy(self, call: Coroutine[object, object, None]) -> None:
+        """Do something that nobody waits for; closing does, for a while."""
         task = asyncio.ensure_future(call)
         self._tidying.add(task)
-        task.add_done_callback(self._tidying.discard)
+        task.add_done_callback(self._tidied)
+
+    def _tidied(self, task: asyncio.Task[None]) -> None:
+        self._tidying.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody waits for it, and what it was to put right is put right another time
 
     async def aclose(self) -> None:
         """Wait for what is being put back, and end what is under way. The client stays open: it is the application's."""

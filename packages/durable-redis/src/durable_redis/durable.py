@@ -10,14 +10,17 @@ from types import TracebackType
 from typing import Self
 
 from durable_core.contract import (
+    Catalog,
     Delivery,
     Description,
     Durable,
     Entry,
     Failed,
     Finished,
+    Listed,
     Pass,
     Recorded,
+    State,
     Turn,
 )
 from durable_core.errors import Fenced, Misconfigured
@@ -32,6 +35,7 @@ from durable_core.keys import (
     check_wait,
     check_workflow,
 )
+from durable_redis import _catalog
 from durable_redis._coding import Decoded, RedisCodec, Reply, in_order, micros, micros_at, moment, number, pairs, parts, text
 from durable_redis._connection import Connection, nonce
 from durable_redis._describe import check_server, describe
@@ -43,11 +47,12 @@ from durable_redis.sorted_set import LEASE, RedisScheduler, receipt_of, seconds_
 
 RECORDS = 500  # a turn brings so many records at most: a script that reads many holds up everybody
 _BATCH = 100  # turns of one script at most
+_FORGETTING = 60.0  # seconds between two looks for what has expired
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks of a watch
 
 
 class RedisDurable:
-    """A `Durable[LuaEffect]`: the clauses of `durable_core.contract` hold, and each transition is one script.
+    """A `Durable[LuaEffect]` and a `Catalog`: the clauses of `durable_core.contract` hold, and each transition is one script.
 
     `partitions` says over how many tags workflows are spread, each with its queue: with one, everything is in one slot and effects of
     all workflows can touch the same keys; on a cluster, more use more nodes. It is written down when the store is first prepared,
@@ -82,7 +87,7 @@ class RedisDurable:
         self._scheduler = scheduler.within(self._connection, self._layout, queue, lease)
         self._coding, self._queue, self._retention = self._checkpointer.coding, queue, retention
         self._evictions, self._owns_client = evictions, owns_client
-        self._ended = asyncio.Event()
+        self._ended, self._forgotten = asyncio.Event(), 0.0
 
     def __repr__(self) -> str:
         return f"RedisDurable({self._layout!r}, queue={self._queue!r})"
@@ -92,7 +97,8 @@ class RedisDurable:
         await check_server(self._connection, retention=self._retention is not None, evictions=self._evictions)
         for place in range(self._layout.partitions):
             wanted = f"partitions {self._layout.partitions}"
-            found = text(await self._connection.run("prepare", [self._layout.layout(place)], wanted))
+            keys = self._layout.layout(place), self._layout.queues(place)
+            found = text(await self._connection.run("prepare", keys, wanted, self._queue.encode()))
             if found != wanted:
                 raise Misconfigured(
                     f"namespace {self._layout.namespace!r} was laid out with {found}, and this is {wanted}: workflows would be looked "
@@ -212,6 +218,7 @@ class RedisDurable:
         if reply == -1:
             raise Fenced(workflow, turn.holder.token, OUTCOME)
         self._told()
+        self._forget_expired()
         return self._coding.recorded(workflow, OUTCOME, mine, reply)
 
     async def pause(self, turn: Turn, due: datetime | None, /) -> None:
@@ -283,7 +290,32 @@ class RedisDurable:
 
     async def describe(self, /) -> Description:
         """Say what the store is and promises now. [DUR-DESCRIBE]"""
-        return await describe(self._connection, lists=False, co_commits=True)
+        return await describe(self._connection, lists=True, co_commits=True)
+
+    # --------------------------------------------------------------------------------------------------------- catalog
+
+    async def workflows(
+        self, /, *, prefix: str = "", state: State | None = None, after: str | None = None, limit: int = 100
+    ) -> Sequence[Listed]:
+        """Give a page of workflows in the order of their ids, by code point; their wakeups are those of this queue. [CAT-LIST]"""
+        check_limit(limit)
+        return await _catalog.workflows(self._connection, self._scheduler, prefix, state, after, limit)
+
+    async def sweep(self, finished_before: datetime, /) -> int:
+        """Discard workflows that finished before an instant of the store's clock, a hundred in a script. [CAT-SWEEP]"""
+        before = micros_at(check_moment(finished_before, "finished_before"))
+        return await _catalog.sweep(self._connection, self._layout, before)
+
+    def _forget_expired(self) -> None:
+        """Once a minute, take what has expired out of the index. A key that expires takes nothing else with it."""
+        now = time.monotonic()
+        if self._retention is not None and now - self._forgotten > _FORGETTING:
+            self._forgotten = now
+            self._connection.tidy(self._forget(self._retention))
+
+    async def _forget(self, retention: timedelta) -> None:
+        before = await self._scheduler.now() - retention
+        await _catalog.sweep(self._connection, self._layout, micros_at(before), expired=True)
 
 
 def _partitions(client: Client, partitions: int | None) -> int:
@@ -298,3 +330,4 @@ def _partitions(client: Client, partitions: int | None) -> int:
 
 
 _: type[Durable[LuaEffect]] = RedisDurable
+_catalog_too: type[Catalog] = RedisDurable

@@ -113,6 +113,14 @@ class Partitioned:
         """Give the key under which a partition says how it was laid out."""
         return f"{self.tag(place)}:layout".encode()
 
+    def queues(self, place: int) -> bytes:
+        """Give the key under which a partition has the names of its queues."""
+        return f"{self.tag(place)}:queues".encode()
+
+    def finished(self, place: int) -> bytes:
+        """Give the key under which a partition has what finished, and when."""
+        return f"{self.tag(place)}:f".encode()
+
     def queue(self, name: str, place: int, parts: str = "zdxn") -> Queue:
         """Give the keys of a queue in a partition."""
         tag = self.tag(place).encode()

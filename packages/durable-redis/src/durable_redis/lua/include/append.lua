@@ -28,7 +28,7 @@ local function append(workflow, marked, once, nonce)
     return nil
   end
   local position, digits = advance(workflow)
-  redis.call('HSET', R, string.format('inbox:%020.0f', position), digits .. ':' .. clock .. ':' .. marked)
+  redis.call('HSET', R, string.format('inbox:%020.0f', position), digits .. ':' .. clock .. ':' .. marked, LAST, clock)
   if once ~= '' then
     redis.call('HSET', R, ONCE .. once, digits)
     redis.call('HINCRBY', R, MARKERS, 1)

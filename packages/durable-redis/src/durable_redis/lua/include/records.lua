@@ -1,7 +1,8 @@
 -- The records of a workflow are fields of R: key -> position ':' microseconds ':' mark encoding. The mark is v (text), b (bytes) or
--- t (torn: the reason instead of an encoding). Fields that begin with NUL are no keys: the counter, the ids of `once` and how many
--- there are of them, the horizon of the nonces. I, where there is one, is the index of workflows.
-local COUNTER, ONCE, MARKERS, HORIZON, OUTCOME = '\0n', '\0o:', '\0m', '\0h', 'outcome:'
+-- t (torn: the reason instead of an encoding). Fields that begin with NUL are no keys: the counter, the times of the first
+-- and the last record, the ids of `once` and how many there are of them, the horizon of the nonces. I, where there is one, is the index
+-- of workflows.
+local COUNTER, FIRST, LAST, ONCE, MARKERS, HORIZON, OUTCOME = '\0n', '\0f', '\0l', '\0o:', '\0m', '\0h', 'outcome:'
 local LIMIT = 9007199254740992
 
 -- What is stored under a key, with its mark, or nil.
@@ -22,8 +23,11 @@ local function advance(workflow, above)
     end
   end
   local position = redis.call('HINCRBY', R, COUNTER, 1)
-  if I and (above or position == 1) then
-    redis.call('ZADD', I, 0, workflow)
+  if above or position == 1 then
+    redis.call('HSETNX', R, FIRST, clock)
+    if I then
+      redis.call('ZADD', I, 0, workflow)
+    end
   end
   -- The reply is a double here; past 2^53 only the field has every digit.
   return position, position < LIMIT and int(position) or redis.call('HGET', R, COUNTER)
@@ -32,12 +36,12 @@ end
 -- Writes a record under a free key. `above` is the number of an inbox key, below which no later entry comes. [CKP-APPEND-ABOVE]
 local function put(workflow, key, marked, above)
   local _, digits = advance(workflow, above)
-  redis.call('HSET', R, key, digits .. ':' .. clock .. ':' .. marked)
+  redis.call('HSET', R, key, digits .. ':' .. clock .. ':' .. marked, LAST, clock)
 end
 
 -- How many records there are.
 local function records(r)
   local meta = redis.call('HMGET', r, COUNTER, MARKERS, HORIZON)
-  local others = (meta[1] and 1 or 0) + (meta[2] and 1 + tonumber(meta[2]) or 0) + (meta[3] and 1 or 0)
+  local others = (meta[1] and 3 or 0) + (meta[2] and 1 + tonumber(meta[2]) or 0) + (meta[3] and 1 or 0)
   return redis.call('HLEN', r) - others
 end
