@@ -14,6 +14,7 @@ from durable_core.errors import Misconfigured
 from durable_redis._coding import Reply
 from durable_redis._describe import check_server
 from durable_redis._scripts import Script, Variant, script
+from durable_redis._shared import SharedWire
 from durable_redis._wire import Argument, Client, PooledWire, Wire
 
 T = TypeVar("T")
@@ -24,10 +25,10 @@ _TIDYING = 5.0  # seconds that closing waits for what is being put back
 class Connection:
     """The application's client, and what is under way through it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, replicas: int = 0) -> None:
         check_client(client)
         self.client = client
-        self._wire: Wire = PooledWire(client)
+        self._wire: Wire = SharedWire(client, replicas) if isinstance(client, Redis) else PooledWire(client)
         self._tidying: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:

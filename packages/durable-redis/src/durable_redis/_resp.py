@@ -1,0 +1,132 @@
+"""The wire format of Redis, both versions of it: commands packed, replies parsed, as they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from redis.exceptions import (
+    BusyLoadingError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+
+from durable_redis._coding import Reply
+
+_ERRORS: Final = {
+    "NOSCRIPT": NoScriptError,
+    "READONLY": ReadOnlyError,
+    "LOADING": BusyLoadingError,
+    "MASTERDOWN": MasterDownError,
+    "NOPERM": NoPermissionError,
+    "OOM": OutOfMemoryError,
+}
+
+
+class _Short(Exception):
+    """What has come in so far ends in the middle of a reply; `wanted` bytes are the least that could end it."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+
+
+def packed(command: Sequence[bytes | str | int]) -> bytes:
+    """Give a command as it is sent."""
+    return b"*%d\r\n" % len(command) + body(command)
+
+
+def body(parts: Sequence[bytes | str | int]) -> bytes:
+    """Give parts of a command as they are sent."""
+    pieces = list[bytes]()
+    for part in parts:
+        if not isinstance(part, bytes):
+            part = part.encode() if isinstance(part, str) else b"%d" % part
+        pieces.append(b"$%d\r\n%b\r\n" % (len(part), part))
+    return b"".join(pieces)
+
+
+def refusal(said: str) -> Exception:
+    """Give the exception of redis-py for an error that the server said."""
+    code, _, rest = said.partition(" ")
+    kind = _ERRORS.get(code, ResponseError)
+    return kind(rest if kind is NoScriptError or code == "ERR" else said)
+
+
+class Replies:
+    """Takes replies out of what comes in. An error is given as an exception; what the server pushes is left out."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._wanted = 0
+
+    def feed(self, data: bytes) -> Iterable[Reply | Exception]:
+        """Give the replies that are whole now."""
+        self._held += data
+        if len(self._held) < self._wanted:
+            return
+        held, place = bytes(self._held), 0
+        self._wanted = 0
+        try:
+            while place < len(held):
+                start = place
+                reply, place = _reply(held, place)
+                if held[start : start + 1] != b">":
+                    yield reply
+                del self._held[: place - start]
+        except _Short as short:
+            self._wanted = short.wanted - (len(held) - len(self._held))
+
+
+def _line(held: bytes, place: int) -> tuple[bytes, int]:
+    end = held.find(b"\r\n", place)
+    if end < 0:
+        raise _Short(len(held) + 1)
+    return held[place + 1 : end], end + 2
+
+
+def _reply(held: bytes, place: int) -> tuple[Reply | Exception, int]:
+    kind = held[place : place + 1]
+    said, place = _line(held, place)
+    if kind == b":":
+        return int(said), place
+    if kind in (b"$", b"="):
+        return _bulk(held, place, int(said))
+    if kind in (b"*", b"~", b">"):
+        return _list(held, place, int(said))
+    if kind == b"%":
+        return _list(held, place, 2 * int(said))
+    if kind == b"-":
+        return refusal(said.decode(errors="replace")), place
+    if kind == b"!":
+        wrong, place = _bulk(held, place, int(said))
+        return refusal(wrong.decode(errors="replace") if isinstance(wrong, bytes) else ""), place
+    if kind == b"_":
+        return None, place
+    if kind == b"#":
+        return int(said == b"t"), place
+    return said, place  # a status, a double, a large number: their text
+
+
+def _bulk(held: bytes, place: int, size: int) -> tuple[Reply, int]:
+    if size < 0:
+        return None, place
+    end = place + size
+    if len(held) < end + 2:
+        raise _Short(end + 2)
+    return held[place:end], end + 2
+
+
+def _list(held: bytes, place: int, size: int) -> tuple[Reply | Exception, int]:
+    if size < 0:
+        return None, place
+    parts: list[Reply] = []
+    for _ in range(size):
+        part, place = _reply(held, place)
+        if isinstance(part, Exception):
+            raise part
+        parts.append(part)
+    return parts, place
