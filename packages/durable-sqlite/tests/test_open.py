@@ -16,7 +16,7 @@ import pytest
 
 import durable_sqlite
 from durable_core.errors import Misconfigured, SchemaMismatch
-from durable_sqlite import SqliteConnection, SqliteDurable
+from durable_sqlite import SqliteConnection, SqliteDurable, _file
 from durable_sqlite._file import file_system, refuse_network
 
 LONG = timedelta(hours=1)
@@ -280,6 +280,18 @@ def test_network_file_systems_are_told_apart(name: str, expected: str) -> None:
     else:
         with pytest.raises(Misconfigured, match=f"{expected} file system.*local disk"):
             refuse_network(name, MOUNTS)
+
+
+async def test_network_file_systems_are_refused_when_opening(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case 120: the store asks for the mounts by itself, before it makes anything, and works once the file is elsewhere."""
+    durable = SqliteDurable.at(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(_file, "_mounts", lambda: "22 1 0:36 / / rw - nfs4 server:/ rw")
+        with pytest.raises(Misconfigured, match="nfs4"):
+            await durable.arrive("w", "k", 1)
+        assert files(path) == []
+    assert (await durable.arrive("w", "k", 1)).first
+    await durable.aclose()
 
 
 def test_network_file_systems_where_nobody_says() -> None:

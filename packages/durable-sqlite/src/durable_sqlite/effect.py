@@ -35,13 +35,14 @@ class EffectCursor(sqlite3.Cursor):
 
     It is a `sqlite3.Cursor` that cannot end the transaction: statements that begin, commit, roll back, savepoint, attach or
     detach, a PRAGMA, and what writes to the store's own tables raise `sqlite3.DatabaseError`; `connection` and `executescript`
-    are refused. Once a statement has raised, the effect fails with that error even if it catches it. [CKP-TRANSACT-OWN]
+    are refused. Once a statement has raised, the effect fails with that error (`failed`) even if it catches it.
+    [CKP-TRANSACT-OWN]
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.__connection = connection
-        self._failed: sqlite3.Error | None = None
+        self.failed: sqlite3.Error | None = None
 
     def __repr__(self) -> str:
         return "<EffectCursor>"
@@ -104,8 +105,8 @@ class EffectCursor(sqlite3.Cursor):
             raise sqlite3.ProgrammingError("the transaction of this effect is over: a statement rolled it back")
 
     def __note(self, error: sqlite3.Error) -> None:
-        if self._failed is None:
-            self._failed = error
+        if self.failed is None:
+            self.failed = error
 
 
 SqliteEffect: TypeAlias = Callable[[EffectCursor], object]
@@ -159,8 +160,8 @@ def apply(connection: sqlite3.Connection, effect: SqliteEffect) -> object:
     finally:
         connection.guard.effect = False
         cursor.close()
-    if cursor._failed is not None:
-        raise cursor._failed
+    if cursor.failed is not None:
+        raise cursor.failed
     if not connection.in_transaction:
         raise sqlite3.ProgrammingError("the effect ended the transaction that it was handed")
     return result
