@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from typing import ClassVar
 
@@ -134,7 +134,7 @@ class PostgresHarness(Harness[SqlEffect]):
     offers: ClassVar[frozenset[Hook]] = frozenset(
         {"codec", "queues", "effects", "restart", "kill", "processes", "skew", "joined", "halves", "meter"}
     )
-    lacks: ClassVar[dict[Hook, str]] = {
+    lacks: ClassVar[Mapping[Hook, str]] = {
         "wire": "its client never repeats a statement",
         "loss": "a claim's row cannot be lost",
         "retention": "nothing expires",

@@ -75,7 +75,9 @@ async def durable(pool: Pool) -> AsyncIterator[PostgresDurable]:
 
 
 @pytest.fixture
-async def other(make_pool: Callable[..., AbstractAsyncContextManager[Pool]], durable: PostgresDurable) -> AsyncIterator[PostgresDurable]:
+async def other(
+    make_pool: Callable[..., AbstractAsyncContextManager[Pool]], durable: PostgresDurable
+) -> AsyncIterator[PostgresDurable]:
     """A second store in the same database, as another process has it."""
     async with make_pool() as pool, PostgresDurable.on(pool, lease=LEASE) as store:
         yield store

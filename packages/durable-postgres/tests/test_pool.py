@@ -16,7 +16,7 @@ from durable_core.contract import Recorded
 from durable_core.errors import Misconfigured
 from durable_core.resume import resume
 from durable_core.run import Run
-from durable_postgres import PostgresCheckpointer, PostgresDurable, PostgresScheduler
+from durable_postgres import PostgresCheckpointer, PostgresDurable, PostgresScheduler, SqlEffect
 
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
 MakePool = Callable[..., AbstractAsyncContextManager[Pool]]
@@ -28,7 +28,7 @@ LONG = timedelta(hours=1)
 async def test_pool_case_111_fifty_workflows_at_once(make_pool: MakePool, size: int) -> None:
     """Case 111: no call needs two connections; fifty workflows get through a pool of one or two."""
 
-    async def body(run: Run) -> int:
+    async def body(run: Run[SqlEffect]) -> int:
         async def effect() -> int:
             return 1
 
@@ -70,7 +70,7 @@ async def test_pool_case_111_a_call_inside_an_effect_times_out(url: str, operato
 
 
 async def test_pool_connections_go_back_as_they_were(url: str) -> None:
-    """A pool that is not in autocommit, with dict rows, raw cursors and SERIALIZABLE, is given back like that, and none is lost."""
+    """A pool that is not in autocommit, with dict rows, raw cursors and SERIALIZABLE, gets its connections back like that."""
 
     async def configure(connection: AsyncConnection[TupleRow]) -> None:
         await connection.set_isolation_level(psycopg.IsolationLevel.SERIALIZABLE)
@@ -118,7 +118,8 @@ async def test_pool_connections_that_died_are_replaced(
             for number in range(6):
                 group.create_task(durable.arrive(f"w{number}", "k", 1))
         killed = operator.execute(
-            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         ).fetchone()
         assert killed is not None
         assert killed[0] >= 2

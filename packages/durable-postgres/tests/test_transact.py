@@ -110,7 +110,9 @@ async def test_transact_own_the_connections_methods(
     assert stock(operator) == 0
 
 
-async def test_transact_own_a_swallowed_error_is_no_record(durable: PostgresDurable, operator: psycopg.Connection[TupleRow]) -> None:
+async def test_transact_own_a_swallowed_error_is_no_record(
+    durable: PostgresDurable, operator: psycopg.Connection[TupleRow]
+) -> None:
     """[CKP-TRANSACT-OWN] An effect that goes on after an error of the database is refused; with a savepoint it may."""
     holder = await claimed(durable)
 
@@ -195,7 +197,10 @@ async def test_transact_supplied_meanwhile_undoes_the_effect(
 ) -> None:
     """[CKP-TRANSACT-SUPPLIED] The supply was first: it comes back, and the effect is undone."""
     holder = await claimed(durable)
-    assert await durable.checkpointer.transact(holder, "k", meanwhile(lambda: other.checkpointer.supply("w", "k", "theirs"))) == "theirs"
+    assert (
+        await durable.checkpointer.transact(holder, "k", meanwhile(lambda: other.checkpointer.supply("w", "k", "theirs")))
+        == "theirs"
+    )
     assert stock(operator) == 0
 
 
@@ -232,7 +237,7 @@ async def both(cursor: Cursor, rows: tuple[str, str]) -> object:
 
 
 async def test_transact_takes_async_functions_only(durable: PostgresDurable) -> None:
-    """A plain function is refused before anything is begun; a partial of an async one, or an object that can be called, is not."""
+    """A plain function, and what is none, is refused by name."""
     holder = await claimed(durable)
 
     def plain(cursor: Cursor) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from durable_postgres.effect import SqlEffect
 FENCED, ENDED, FULL = "DU002", "DU003", "DU005"
 _WRITTEN, _RECORDED, _FENCED = range(3)
 _GUARD = "workflow_guard"
+_PATIENCE = 2.0  # seconds that a claim waits for commits in flight before it is a refusal
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds between two tries
 
 
 class PostgresCheckpointer:
@@ -137,8 +140,17 @@ class PostgresCheckpointer:
         check_workflow(workflow)
         check_duration(budget, "budget")
         check_duration(alive, "alive")
-        rows = await self.connections.call(sql.CLAIM, (workflow, span(budget), span(alive)))
-        return Pass(workflow, number(rows[0][0]), instant(rows[0][1])) if rows else None
+        params = workflow, span(budget), span(alive)
+        pause, left = _FIRST_PAUSE, _PATIENCE
+        while True:
+            rows = await self.connections.call(sql.CLAIM, params)
+            if not rows or rows[0][0] is not None or left <= 0:
+                break
+            await asyncio.sleep(
+                pause
+            )  # a commit is in flight, or a transaction of the application's has joined: no connection waits
+            left, pause = left - pause, min(pause * 2, _LONGEST_PAUSE)
+        return Pass(workflow, number(rows[0][0]), instant(rows[0][1])) if rows and rows[0][0] is not None else None
 
     async def extend(self, holder: Pass, budget: timedelta, alive: timedelta, /) -> bool:
         """Grant `budget` from now. [CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] [CKP-HOLD-LOST]"""

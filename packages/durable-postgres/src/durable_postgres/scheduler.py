@@ -29,7 +29,8 @@ class Look(Generic[T]):
 
 LEASE = timedelta(seconds=60)
 _NOW = timedelta(0)
-_LEAST_PAUSE = 0.002  # seconds before what is due and was busy is looked at again
+_LEAST_PAUSE, _LONGEST_BUSY = 0.002, 0.25  # seconds before what is due, and somebody is at, is looked at again
+_LONGEST_PEEK = 0.03  # and the longest such pause of a caller who does not wait
 _ANSWERING = 2.0  # seconds that a take may still need once its caller is cancelled
 
 
@@ -98,15 +99,24 @@ class PostgresScheduler:
         topic: str = READY,
     ) -> T | None:
         """Take, or wait for a ring or the next due instant and take again. What a cancelled caller did not hear is taken back."""
-        deadline = time.monotonic() + wait.total_seconds()
+        deadline, busy = time.monotonic() + wait.total_seconds(), _LEAST_PAUSE
         with self.bell.topic(topic) as heard:
             while True:
                 mark = heard.rings
                 look = await _heard(take(), take_back)
                 left = deadline - time.monotonic()
-                if look.taken is not None or left <= 0:
+                if look.taken is not None:
                     return look.taken
-                await self.bell.heard(heard, mark, left if look.due is None else min(left, max(look.due, _LEAST_PAUSE)))
+                if look.due is not None and look.due <= 0:  # it is there, and somebody is at it
+                    if left <= 0 and busy > _LONGEST_PEEK:
+                        return None
+                    await asyncio.sleep(busy)
+                    busy = min(busy * 2, _LONGEST_BUSY)
+                elif left <= 0:
+                    return None
+                else:
+                    await self.bell.heard(heard, mark, left if look.due is None else min(left, look.due))
+                    busy = _LEAST_PAUSE
 
     async def renew(self, delivery: Delivery, /) -> Delivery:
         """Keep the delivery for another lease; its receipt stays. [SCH-RENEW-NAME] [SCH-RENEW-SILENT]"""

@@ -2,6 +2,7 @@
 -- one, and under another level they refuse. A function that changes gets a new name, so that two releases can be at work.
 --
 -- One lock order everywhere: rows of the queue, position lock of the workflow, claim row, records. `begin` waits for none of them.
+-- A plan that was made while a table was empty is used when it is long, so reading it all is no plan at any time.
 -- SQLSTATEs of ours: DU001 another isolation than READ COMMITTED, DU002 fenced, DU003 the effect ended its transaction, DU005 the
 -- inbox is full.
 
@@ -17,7 +18,7 @@ END $durable$;
 -- State: 0 written, or equal; 1 lost, with what is stored; 2 fenced; 3 busy.
 -- [CKP-RECORD-ONCE] [CKP-RECORD-FENCED] [CKP-RECORD-LIVE] [CKP-RECORD-STILL] [CKP-LOAD-PREFIX]
 CREATE FUNCTION @schema@.workflow_record_v1(w text, t bigint, k text, val text, patient boolean, OUT state integer, OUT stored text)
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     claim @schema@.workflow_claim;
     moment timestamptz;
@@ -57,7 +58,7 @@ END $durable$;
 -- Record many. Items of one workflow stand together; one whose lock is taken is left alone.
 -- [CKP-RECORD-CONCURRENT]
 CREATE FUNCTION @schema@.workflow_record_group_v1(workflows text[], tokens bigint[], keys text[], vals text[])
-RETURNS TABLE (state integer, stored text) LANGUAGE plpgsql VOLATILE AS $durable$
+RETURNS TABLE (state integer, stored text) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     here text;
     locked boolean;
@@ -102,7 +103,7 @@ END $durable$;
 
 -- Add an entry above every other, or give the one that `sender` made. [CKP-APPEND-ABOVE] [CKP-APPEND-ONCE] [CKP-APPEND-SORTED]
 CREATE FUNCTION @schema@.workflow_append_v1(w text, val text, sender text, OUT key text, OUT value text)
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     number bigint;
 BEGIN
@@ -128,7 +129,7 @@ END $durable$;
 
 -- Let a workflow run. One that met a claim is looked at again. [SCH-READY-EVENTUALLY] [SCH-READY-COALESCE]
 CREATE FUNCTION @schema@.workflow_make_ready_v1(w text, q text, again boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     moment timestamptz;
 BEGIN
@@ -155,7 +156,7 @@ END $durable$;
 
 -- [DUR-ARRIVE]
 CREATE FUNCTION @schema@.workflow_arrive_v1(w text, q text, k text, val text, OUT state integer, OUT stored text)
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     PERFORM @schema@.workflow_make_ready_v1(w, q, false);
     SELECT r.state, r.stored INTO state, stored FROM @schema@.workflow_record_v1(w, NULL, k, val, true) r;
@@ -163,14 +164,14 @@ END $durable$;
 
 -- [DUR-DELIVER]
 CREATE FUNCTION @schema@.workflow_deliver_v1(w text, q text, val text, sender text, OUT key text, OUT value text)
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     PERFORM @schema@.workflow_make_ready_v1(w, q, false);
     SELECT r.key, r.value INTO key, value FROM @schema@.workflow_append_v1(w, val, sender) r;
 END $durable$;
 
 -- Have takers look again at what met a claim. Rows that somebody holds are theirs to be looked at again. [DUR-BEGIN]
-CREATE FUNCTION @schema@.workflow_look_v1(w text) RETURNS void LANGUAGE plpgsql VOLATILE AS $durable$
+CREATE FUNCTION @schema@.workflow_look_v1(w text) RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     UPDATE @schema@.workflow_queue r SET look = r.due
     FROM (
@@ -181,7 +182,7 @@ BEGIN
 END $durable$;
 
 -- Forget the wakeup. [SCH-CANCEL-ALL]
-CREATE FUNCTION @schema@.workflow_cancel_v1(w text, q text) RETURNS void LANGUAGE plpgsql VOLATILE AS $durable$
+CREATE FUNCTION @schema@.workflow_cancel_v1(w text, q text) RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     PERFORM @schema@.workflow_check_v1();
     DELETE FROM @schema@.workflow_queue r WHERE r.workflow = w AND r.queue = q;
@@ -189,7 +190,7 @@ END $durable$;
 
 -- Forget records and claim; `q`, when it is given, is the queue whose wakeup goes too.
 -- [CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [DUR-DELETE]
-CREATE FUNCTION @schema@.workflow_discard_v1(w text, q text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $durable$
+CREATE FUNCTION @schema@.workflow_discard_v1(w text, q text) RETURNS bigint LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     gone bigint;
     met boolean;
@@ -208,24 +209,17 @@ BEGIN
     RETURN gone;
 END $durable$;
 
--- Take a workflow for one pass; no row while another is live. A position lock that is held for long is a refusal, too.
+-- Take a workflow for one pass; no row while another is live, and one without a token where somebody is at the workflow.
 -- [CKP-CLAIM-ONE] [CKP-CLAIM-RISING] [CKP-CLAIM-REFUSED] [CKP-CLAIM-CLOCK]
 CREATE FUNCTION @schema@.workflow_claim_v1(w text, budget interval, window_ interval)
-RETURNS TABLE (token bigint, at timestamptz) LANGUAGE plpgsql VOLATILE AS $durable$
+RETURNS TABLE (token bigint, at timestamptz) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     claim @schema@.workflow_claim;
 BEGIN
     PERFORM @schema@.workflow_check_v1();
     IF NOT pg_try_advisory_xact_lock(hashtextextended(w, @lock@)) THEN
-        DECLARE
-            limit_ text := current_setting('lock_timeout');
-        BEGIN
-            PERFORM set_config('lock_timeout', '2s', true);
-            PERFORM pg_advisory_xact_lock(hashtextextended(w, @lock@));
-            PERFORM set_config('lock_timeout', limit_, true);
-        EXCEPTION WHEN lock_not_available THEN
-            RETURN;
-        END;
+        RETURN NEXT;
+        RETURN;
     END IF;
     SELECT * INTO claim FROM @schema@.workflow_claim c WHERE c.workflow = w FOR NO KEY UPDATE;
     at := clock_timestamp();
@@ -244,7 +238,7 @@ END $durable$;
 -- looks again where it lapses sooner now.
 -- [CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] [CKP-RENEW-LIVE] [CKP-RENEW-BUDGET] [CKP-HOLD-LOST]
 CREATE FUNCTION @schema@.workflow_keep_v1(w text, t bigint, budget interval, window_ interval) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     claim @schema@.workflow_claim;
     moment timestamptz;
@@ -266,7 +260,7 @@ BEGIN
 END $durable$;
 
 -- Give the claim back, and let whoever met it look again; true when somebody had met it. [CKP-RELEASE-FREE] [CKP-RELEASE-FINAL]
-CREATE FUNCTION @schema@.workflow_release_v1(w text, t bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $durable$
+CREATE FUNCTION @schema@.workflow_release_v1(w text, t bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     met boolean;
 BEGIN
@@ -284,7 +278,7 @@ END $durable$;
 CREATE FUNCTION @schema@.workflow_next_ready_v1(
     q text, lease_ interval,
     OUT workflow text, OUT receipt bigint, OUT attempt bigint, OUT lapses bigint, OUT due timestamptz, OUT moment timestamptz
-) LANGUAGE plpgsql VOLATILE AS $durable$
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $durable$
 DECLARE
     r @schema@.workflow_queue;
 BEGIN
@@ -313,7 +307,7 @@ END $durable$;
 
 -- Keep a delivery for another lease. Without patience a row that somebody holds is left for the next renewal. [SCH-RENEW-SILENT]
 CREATE FUNCTION @schema@.workflow_renew_v1(w text, q text, receipt_ bigint, lease_ interval, patient boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     PERFORM @schema@.workflow_check_v1();
     IF NOT patient THEN
@@ -331,7 +325,7 @@ END $durable$;
 -- ends it. True when there is a next wakeup. [SCH-WAKE-ANSWERS] [SCH-WAKE-NEWER] [SCH-WAKE-STALE] [SCH-WAKE-CANCELLED] [SCH-DONE-NEWER] [SCH-BURY-KEEPS]
 CREATE FUNCTION @schema@.workflow_answer_v1(
     w text, q text, receipt_ bigint, due_ timestamptz, delay interval, attempt_ bigint, lapses_ bigint, reason_ text
-) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $durable$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     more boolean;
     moment timestamptz;
@@ -363,17 +357,19 @@ BEGIN
 END $durable$;
 
 -- Take, claim and load up to `most` workflows. A row with a token begins a turn, and its records follow it; `big` says that they
--- are too many. Without a turn there is one row, without a workflow, that says when to look again. Nothing is waited for: what
--- somebody is at is looked at a moment later. [DUR-BEGIN] [DUR-BEGIN-FRESH]
+-- are too many. Without a turn there is one row, without a workflow, that says when to look again: now, where it met what somebody is
+-- at. Nothing is waited for: that is looked at a moment later. [DUR-BEGIN] [DUR-BEGIN-FRESH]
 CREATE FUNCTION @schema@.workflow_begin_v1(q text, lease_ interval, budget interval, most integer, rows_ integer, size_ bigint)
 RETURNS TABLE (
     workflow text, token bigint, at timestamptz, attempt bigint, lapses bigint, due timestamptz, big boolean, key text, value text
-) LANGUAGE plpgsql VOLATILE AS $durable$
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $durable$
 DECLARE
     r @schema@.workflow_queue;
     claim @schema@.workflow_claim;
     p record;
     taken integer := 0;
+    busy boolean := false;
+    busy_ boolean;
     seen_ integer;
     moment timestamptz := clock_timestamp();
     ends timestamptz;
@@ -395,6 +391,7 @@ BEGIN
             END IF;
             claim := NULL;
             ends := NULL;
+            busy_ := false;
             IF pg_try_advisory_xact_lock(hashtextextended(r.workflow, @lock@)) THEN
                 PERFORM 1 FROM @schema@.workflow_checkpoint c WHERE c.workflow = r.workflow AND c.key = 'outcome:';
                 IF FOUND THEN
@@ -404,14 +401,16 @@ BEGIN
                 SELECT * INTO claim FROM @schema@.workflow_claim c WHERE c.workflow = r.workflow FOR NO KEY UPDATE SKIP LOCKED;
                 IF NOT FOUND THEN
                     PERFORM 1 FROM @schema@.workflow_claim c WHERE c.workflow = r.workflow;
-                    IF FOUND THEN
-                        ends := clock_timestamp() + interval '5 milliseconds';
-                    END IF;
+                    busy_ := FOUND;
                 END IF;
             ELSE
-                ends := clock_timestamp() + interval '5 milliseconds';
+                busy_ := true;
             END IF;
             at := clock_timestamp();
+            IF busy_ THEN
+                ends := at + interval '5 milliseconds';
+                busy := true;
+            END IF;
             IF claim.held AND at < least(claim.seen + claim.alive, claim.until) THEN
                 ends := least(claim.seen + claim.alive, claim.until);
                 IF NOT claim.wanted THEN
@@ -460,14 +459,18 @@ BEGIN
         workflow := NULL;
         token := NULL;
         at := clock_timestamp();
-        SELECT min(x.look) INTO due FROM @schema@.workflow_queue x WHERE x.queue = q AND x.reason IS NULL;
+        IF busy THEN
+            due := at;
+        ELSE
+            SELECT min(x.look) INTO due FROM @schema@.workflow_queue x WHERE x.queue = q AND x.reason IS NULL;
+        END IF;
         RETURN NEXT;
     END IF;
 END $durable$;
 
 -- Renew the claim, then the delivery. [DUR-KEEP]
 CREATE FUNCTION @schema@.workflow_keep_turn_v1(w text, t bigint, q text, receipt_ bigint, lease_ interval) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 BEGIN
     IF NOT @schema@.workflow_keep_v1(w, t, NULL, lease_) THEN
         RETURN false;
@@ -479,7 +482,7 @@ END $durable$;
 -- Record the outcome, release, answer. State: 0 written, or equal; 1 lost, with what is stored. [DUR-FINISH] [DUR-TURN-FENCED]
 CREATE FUNCTION @schema@.workflow_finish_v1(
     w text, t bigint, q text, receipt_ bigint, val text, OUT state integer, OUT stored text, OUT met boolean
-) LANGUAGE plpgsql VOLATILE AS $durable$
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     held_ boolean;
 BEGIN
@@ -517,7 +520,7 @@ END $durable$;
 -- Answer as `workflow_answer_v1` does, and release; true when there is something to look at. [DUR-PAUSE] [DUR-FAIL] [DUR-HAND-BACK]
 CREATE FUNCTION @schema@.workflow_end_v1(
     w text, t bigint, q text, receipt_ bigint, due_ timestamptz, delay interval, attempt_ bigint, lapses_ bigint, reason_ text
-) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $durable$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     again boolean;
 BEGIN
@@ -528,7 +531,7 @@ END $durable$;
 -- Begin an effect; no lock is held while it runs. State: 0 go on; 1 recorded, with what is stored; 2 fenced.
 -- [CKP-TRANSACT-RECORDED] [CKP-TRANSACT-FENCED] [CKP-TRANSACT-OWN] [CKP-TRANSACT-LIVE]
 CREATE FUNCTION @schema@.workflow_transact_v1(w text, t bigint, k text, OUT state integer, OUT stored text, OUT guard bigint)
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     claim @schema@.workflow_claim;
 BEGIN
@@ -553,7 +556,7 @@ END $durable$;
 -- End an effect: under the position lock, with a snapshot taken after it. State: 0 recorded; 1 recorded by somebody else meanwhile; 2
 -- fenced: then the guard stays, and no commit can be. [CKP-TRANSACT-FENCED] [CKP-TRANSACT-SUPPLIED] [CKP-TRANSACT-OWN]
 CREATE FUNCTION @schema@.workflow_transacted_v1(w text, t bigint, k text, val text, guard_ bigint) RETURNS integer
-LANGUAGE plpgsql VOLATILE AS $durable$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     claim @schema@.workflow_claim;
     moment timestamptz;
@@ -583,7 +586,7 @@ END $durable$;
 
 -- Discard finished workflows that finished before an instant, after a place in the order of (at, workflow). [CAT-SWEEP]
 CREATE FUNCTION @schema@.workflow_sweep_v1(before timestamptz, after_at timestamptz, after_workflow text, most integer)
-RETURNS TABLE (at timestamptz, workflow text, swept boolean) LANGUAGE plpgsql VOLATILE AS $durable$
+RETURNS TABLE (at timestamptz, workflow text, swept boolean) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $durable$
 DECLARE
     p record;
 BEGIN
