@@ -28,6 +28,8 @@ class Connection:
     def __init__(self, client: Client, replicas: int = 0) -> None:
         check_client(client)
         self.client = client
+        if replicas and not isinstance(client, Redis):
+            raise Misconfigured("replicas= waits on the connection that wrote, which a cluster's client does not let us choose")
         self._wire: Wire = SharedWire(client, replicas) if isinstance(client, Redis) else PooledWire(client)
         self._tidying: set[asyncio.Task[None]] = set()
 

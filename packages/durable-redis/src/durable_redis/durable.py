@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from durable_core.contract import (
     Catalog,
@@ -51,6 +51,14 @@ _FORGETTING = 60.0  # seconds between two looks for what has expired
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks of a watch
 
 
+class Closable(Protocol):
+    """What is closed with a store that owns it."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
+
+
 class RedisDurable:
     """A `Durable[LuaEffect]` and a `Catalog`: the clauses of `durable_core.contract` hold, and each transition is one script.
 
@@ -74,19 +82,19 @@ class RedisDurable:
         codec: RedisCodec | None = None,
         retention: timedelta | None = None,
         scheduler: type[RedisScheduler] = RedisScheduler,
+        replicas: int = 0,
         evictions: bool = False,
-        owns_client: bool = False,
     ) -> None:
         check_namespace(namespace)
         check_partitions(_partitions(client, partitions))
         if retention is not None:
             check_duration(retention, "retention")
         self._layout = Partitioned(namespace, _partitions(client, partitions))
-        self._connection = Connection(client)
+        self._connection = Connection(client, replicas)
         self._checkpointer = RedisCheckpointer.within(self._connection, self._layout, codec, queue)
         self._scheduler = scheduler.within(self._connection, self._layout, queue, lease)
         self._coding, self._queue, self._retention = self._checkpointer.coding, queue, retention
-        self._evictions, self._owns_client = evictions, owns_client
+        self._evictions, self._owned = evictions, list[Closable]()
         self._ended, self._forgotten = asyncio.Event(), 0.0
 
     def __repr__(self) -> str:
@@ -108,8 +116,12 @@ class RedisDurable:
     async def aclose(self) -> None:
         """Stop listening, and end what is under way."""
         await self._scheduler.aclose()
-        if self._owns_client:
-            await self._connection.client.aclose()
+        for client in self._owned:
+            await client.aclose()
+
+    def owns(self, *clients: Closable) -> None:
+        """Close these with the store: `open` made them."""
+        self._owned += clients
 
     async def __aenter__(self) -> Self:
         try:
