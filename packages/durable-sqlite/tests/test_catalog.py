@@ -39,7 +39,8 @@ async def test_list_shows_each_state(durable: SqliteDurable, statements: list[st
         await begun_as(durable, name)
     del statements[:]
     listed = {one.workflow: one for one in await durable.workflows()}
-    assert {statement.split()[0] for statement in statements} == {"SELECT"}
+    assert {statement.split()[0] for statement in statements} == {"BEGIN", "SELECT", "ROLLBACK"}
+    assert "BEGIN DEFERRED" in statements[0]
     assert list(listed) == sorted(listed)
     assert {name: one.state for name, one in listed.items()} == {name: name for name in listed}
     assert {name: one.records for name, one in listed.items()} == {name: 1 + (name == "finished") for name in listed}

@@ -25,8 +25,17 @@ class Seek:
 
 
 def workflows(tx: Tx, seek: Seek, limit: int) -> tuple[list[Listed], Seek | None]:
-    """Give some of a page, and where to go on, or `None` at the end. [CAT-LIST]"""
-    tx.tick()
+    """Give some of a page as it is at one moment, and where to go on, or `None` at the end. [CAT-LIST]"""
+    tx.execute(sql.SNAPSHOT)
+    try:
+        tx.tick()
+        return _part(tx, seek, limit)
+    finally:
+        if tx.connection.in_transaction:
+            tx.execute(sql.ROLLBACK)
+
+
+def _part(tx: Tx, seek: Seek, limit: int) -> tuple[list[Listed], Seek | None]:
     found: list[Listed] = []
     current = seek.after if seek.after is not None and seek.after >= seek.prefix else None
     for _ in range(_PART):

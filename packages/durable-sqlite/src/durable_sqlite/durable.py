@@ -35,7 +35,7 @@ from durable_core.keys import (
     check_wait,
     check_workflow,
 )
-from durable_sqlite import _catalog, _turns
+from durable_sqlite import _catalog, _turns, _wakeups
 from durable_sqlite._coding import SqliteCodec
 from durable_sqlite._joined import JoinedClient
 from durable_sqlite._tx import Tx, micros, micros_at
@@ -158,7 +158,10 @@ class SqliteDurable:
         def work(tx: Tx) -> list[Turn] | None:
             return _turns.begin(tx, taking)
 
-        return await self._connection.wait(work, self._scheduler.next_due, list[Turn](), wait, self._take_back)
+        def look(tx: Tx) -> int | None:
+            return _wakeups.next_due(tx, self._queue)
+
+        return await self._connection.wait(work, look, list[Turn](), wait, self._take_back)
 
     def _take_back(self, tx: Tx, turns: list[Turn]) -> None:
         """Put back what was begun for a caller who was cancelled meanwhile."""

@@ -51,9 +51,9 @@ class SqliteScheduler:
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
         """Take the next wakeup that is due. [SCH-NEXT-WAIT] [SCH-NEXT-OLDEST] [SCH-NEXT-ONE] [SCH-NEXT-LAPSED] [SCH-NEXT-DEEP]"""
         wait = check_wait(wait)
-        return await self.connection.wait(self._take, self.next_due, None, wait, self._take_back)
+        return await self.connection.wait(self._take, self._next_due, None, wait, self._take_back)
 
-    def next_due(self, tx: Tx) -> int | None:
+    def _next_due(self, tx: Tx) -> int | None:
         """Say when there may be something to take."""
         return _wakeups.next_due(tx, self.queue)
 

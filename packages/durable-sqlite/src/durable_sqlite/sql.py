@@ -8,6 +8,7 @@ import os
 # effect that runs COMMIT never meets the store's own. [CKP-TRANSACT-OWN]
 _OURS = f" -- {os.urandom(8).hex()}"
 BEGIN = "BEGIN IMMEDIATE" + _OURS
+SNAPSHOT = "BEGIN DEFERRED" + _OURS  # several reads of one state
 COMMIT = "COMMIT" + _OURS
 ROLLBACK = "ROLLBACK" + _OURS
 JOURNAL_MODE = "PRAGMA journal_mode = WAL"
