@@ -102,7 +102,8 @@ class Runner:
             case "transact":
                 return await run.transact(key, lambda data: len(data), int)
             case "sleep":
-                return await run.sleep(key, timedelta(hours=len(key)))
+                await run.sleep(key, timedelta(hours=len(key)))
+                return None
             case "now":
                 return (await run.now(key)).isoformat()
             case "await":
