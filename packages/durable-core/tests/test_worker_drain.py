@@ -14,8 +14,8 @@ import pytest
 
 from durable_core import Finished, OutcomeUnknown, Run, in_thread, result, start
 from durable_core._clock import ManualClock
-from durable_core.contract import Turn
-from durable_core.memory import MemoryDurable, MemoryEffect
+from durable_core.contract import Pass, Recorded, Turn
+from durable_core.memory import MemoryCheckpointer, MemoryDurable, MemoryEffect
 from durable_core.observer import Event, PassEnded, PutBack
 from durable_core.worker import Worker
 
@@ -229,6 +229,32 @@ async def test_work_drain_an_at_most_once_step_is_not_cancelled_within_the_grace
         assert (at.effect.runs, at.effect.cancelled) == (1, 0)
         turn = await at.turn()
         assert is_untouched(turn)
+        assert list(await at.durable.checkpointer.load("job/1")) == ["input", "start:first", "first"]
+
+
+class Sent(MemoryCheckpointer):
+    """Writes what it was asked to, though the caller is cancelled: the bytes are on their way."""
+
+    async def record(self, holder: Pass, key: str, value: object) -> Recorded:
+        return await asyncio.shield(asyncio.ensure_future(super().record(holder, key, value)))
+
+
+class SentDurable(MemoryDurable):
+    """A store whose records cannot be called back."""
+
+    @property
+    def checkpointer(self) -> MemoryCheckpointer:
+        return Sent(self.memory)
+
+
+async def test_work_drain_no_at_most_once_step_begins_when_the_pass_is_about_to_end() -> None:
+    """RUN-WORK-DRAIN: its start would be recorded, and its outcome unknown for ever."""
+    async with scene(at_most_once=True, durable=SentDurable()) as at:
+        at.running.cancel()
+        await turns()
+        at.effect.go.set()
+        await asyncio.wait((at.running,))
+        await turns()
         assert list(await at.durable.checkpointer.load("job/1")) == ["input", "start:first", "first"]
 
 

@@ -120,6 +120,20 @@ def test_work_asks_a_store_that_is_away_ever_less_often_and_at_least_every_other
     assert Outage(SECOND, None).delay(50) <= 1 / 6
 
 
+def test_work_the_store_is_back_when_everything_is_answered_again() -> None:
+    """RUN-WORK: renewals that are answered say nothing of a queue that is not."""
+    events: list[Event] = []
+    outage = Outage(MINUTE, events.append)
+    outage.lost("begin", ConnectionError("x"))
+    outage.lost("renew", ConnectionError("y"))
+    outage.answered("renew")
+    outage.lost("begin", ConnectionError("z"))
+    assert events == [StoreLost("ConnectionError: x")]
+    outage.answered("begin")
+    outage.answered("begin")
+    assert events == [StoreLost("ConnectionError: x"), StoreBack()]
+
+
 async def test_work_a_begin_that_never_answers_is_given_up() -> None:
     """RUN-WORK: a connection into nothing does not keep the worker from its work."""
     durable = Faulty(lease=timedelta(seconds=0.05))

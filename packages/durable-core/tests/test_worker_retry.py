@@ -97,6 +97,19 @@ async def test_work_retry_progress_begins_the_count_anew() -> None:
     assert await result(durable, "job/1", int) == Finished(4)
 
 
+async def test_work_retry_lapses_are_no_failures() -> None:
+    """RUN-WORK-RETRY: those that share a process with one that kills it have their attempts still."""
+    clock = ManualClock()
+    durable = MemoryDurable(clock=clock)
+    events: list[Event] = []
+    await start(durable, "job/1")
+    for _ in range(2):
+        assert await durable.begin(timedelta(0), HOUR)
+        clock.advance(HOUR)
+    await Worker(durable, retry=Retry(attempts=2), observer=events.append).settle({"job": raising(ValueError("x"))})
+    assert [type(event) for event in events if isinstance(event, (Retried, Buried))] == [Retried]
+
+
 FINAL: list[Exception] = [
     GiveUp("enough"),
     StepFailed("w", "k", "Declined", "no"),

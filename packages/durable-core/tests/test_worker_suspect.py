@@ -241,6 +241,24 @@ async def test_work_suspect_is_alone_among_all_workers_of_the_process() -> None:
     assert company.met == {"bad/1": 1}
 
 
+async def test_work_suspect_two_workers_of_a_process_take_turns() -> None:
+    """RUN-WORK-SUSPECT: each is alone with its own; who comes second comes back later."""
+    clock = ManualClock()
+    durable, company = MemoryDurable(clock=clock), Company()
+    other = MemoryDurable(memory=durable.memory, queue="other")
+    await start(durable, "bad/1")
+    await start(other, "bad/2")
+    for _ in range(3):
+        assert await other.begin(ZERO, MINUTE)
+        await lapse(durable, clock, 1)
+    while not (isinstance(await durable.result("bad/1"), Finished) and isinstance(await durable.result("bad/2"), Finished)):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Worker(durable).settle({"bad": company.body}))
+            group.create_task(Worker(other).settle({"bad": company.body}))
+        clock.advance(MINUTE)
+    assert company.met == {"bad/1": 1, "bad/2": 1}
+
+
 async def test_work_suspect_nobody_begins_a_pass_while_another_worker_of_the_process_has_a_suspect() -> None:
     """RUN-WORK-SUSPECT: what it takes meanwhile is handed back, counts unchanged."""
     clock = ManualClock()
