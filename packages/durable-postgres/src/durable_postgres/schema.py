@@ -14,6 +14,7 @@ from durable_postgres._pool import Connection, Connections, fetched, quoted
 
 _APPLYING = 7041988311  # the lock of a transaction that applies migrations
 _TABLE = re.compile(r"CREATE TABLE @schema@\.(\w+) \(([^;]*)\) /\* partitions \*/( WITH \([^;]*\))?;")
+_GRANTS = "grant SELECT, INSERT, UPDATE, DELETE on its tables and USAGE on its sequences"
 _MADE = re.compile(r"CREATE (TABLE|SEQUENCE|FUNCTION) @schema@\.(\w+)")
 
 
@@ -103,9 +104,11 @@ async def _apply(connection: Connection, schema: str) -> None:
 async def _version(connection: Connection, schema: str) -> int:
     """Give the version that is there, zero for none."""
     table = f"{quoted(schema)}.workflow_schema"
-    ((there,),) = await fetched(connection, b"SELECT to_regclass(%s) IS NOT NULL", (table,))
-    if not there:
+    ((readable,),) = await fetched(connection, b"SELECT has_table_privilege(to_regclass(%s), 'SELECT')", (table,))
+    if readable is None:
         return 0
+    if not readable:
+        raise SchemaMismatch(f"schema {schema!r} cannot be used by this role: {_GRANTS}")
     statement = f"SELECT coalesce(max(version), 0) FROM {table}".replace("%", "%%")
     ((version,),) = await fetched(connection, statement.encode(), ())
     assert isinstance(version, int)
