@@ -1,9 +1,9 @@
-"""The harnesses of durable-redis: on one node, on a cluster, with every kind of client, and split."""
+"""The harnesses of durable-redis: on one node, on a cluster, through Sentinel, with every kind of client, and split."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,10 +11,11 @@ from typing import ClassVar
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.sentinel import Sentinel
 
 from durable_conformance import Effects, Harness, Hook, Meter, Opening, Stores, Wire
 from durable_conformance.proxy import Fault, Proxy
-from durable_conformance.servers import Flavour, RedisServer, redis, redis_cluster
+from durable_conformance.servers import Flavour, RedisServer, redis, redis_cluster, sentinel
 from durable_core.contract import Durable
 from durable_redis import LuaEffect, RedisCheckpointer, RedisDurable, RedisScheduler, RedisStreamScheduler
 
@@ -23,7 +24,7 @@ FAIL = "if ARGV[1] == 'later' then redis.call('INCR', KEYS[1]) end error('the ef
 
 
 @asynccontextmanager
-async def connected(url: str, cluster: bool, options: dict[str, object]) -> AsyncIterator[Redis | RedisCluster]:
+async def connected(url: str, cluster: bool, options: dict[str, object]) -> AsyncGenerator[Redis | RedisCluster]:
     """Give a client of the application's, and close it."""
     kind: type[Redis] | type[RedisCluster] = RedisCluster if cluster else Redis
     client = kind.from_url(url, **options)  # type: ignore[arg-type] # pyright: ignore
@@ -52,8 +53,7 @@ class RedisEffects(Effects[LuaEffect]):
         return LuaEffect(FAIL, [self._key(counter)], ["at once" if first else "later"])
 
     async def applied(self, counter: str, /) -> int:
-        async with connected(self._at.address, self._harness.cluster, {}) as client:
-            return int(await client.get(self._key(counter)) or 0)
+        return int(await self._harness.observer.get(self._key(counter)) or 0)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class LossyWire:
 
 
 class RedisMeter:
-    """Counts the commands that a server has carried out: `asked` those that were sent, `touched` also those inside scripts."""
+    """Counts the commands of a server: `asked` those that were sent, `touched` also those inside scripts."""
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
@@ -125,16 +125,29 @@ class RedisHarness(Harness[LuaEffect]):
         self._exits.close()
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[LuaEffect]]:
-        async with connected(at.address, self.cluster, self.options) as client, self.built(client, at) as durable:
-            yield durable
+    async def connected(self, at: Opening, options: dict[str, object]) -> AsyncGenerator[Redis | RedisCluster]:
+        """Give a client of the application's, and close it."""
+        async with connected(at.address, self.cluster, options) as client:
+            yield client
+
+    @asynccontextmanager
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[LuaEffect]]:
+        async with self.connected(at, self.options) as client, self.connected(at, {}) as self.observer:
+            async with self.built(client, at) as durable:
+                yield durable
 
     def built(self, client: Redis | RedisCluster, at: Opening) -> RedisDurable:
         """Give an instance on the case's namespace."""
         return RedisDurable(
-            client, namespace=at.name, partitions=self.partitions, queue=at.queue, lease=at.lease, codec=at.codec, retention=at.retention,
+            client,
+            namespace=at.name,
+            partitions=self.partitions,
+            queue=at.queue,
+            lease=at.lease,
+            codec=at.codec,
+            retention=at.retention,
             scheduler=self.scheduler,
-        )  # fmt: skip
+        )
 
     def effects(self, at: Opening, /) -> RedisEffects:
         return RedisEffects(self, at)
@@ -150,8 +163,7 @@ class RedisHarness(Harness[LuaEffect]):
         self._server.start()
 
     async def lose_claim(self, at: Opening, workflow: str, /) -> None:
-        async with connected(at.address, self.cluster, {}) as client:
-            await client.delete(self.claim_key(at, workflow))
+        await self.observer.delete(self.claim_key(at, workflow))
 
     def claim_key(self, at: Opening, workflow: str) -> bytes:
         """Give where the claim of a workflow is."""
@@ -160,13 +172,13 @@ class RedisHarness(Harness[LuaEffect]):
         return Partitioned(at.name, self.partitions).of(workflow).claim
 
     @asynccontextmanager
-    async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
+    async def wire(self, at: Opening, /) -> AsyncGenerator[Wire]:
         with Proxy(at.address) as proxy:
             async with connected(proxy.url, self.cluster, self.options) as client, self.built(client, at) as durable:
                 yield LossyWire(durable, proxy, [])
 
     @asynccontextmanager
-    async def meter(self, at: Opening, stores: Durable[LuaEffect], /) -> AsyncIterator[Meter]:
+    async def meter(self, at: Opening, stores: Durable[LuaEffect], /) -> AsyncGenerator[Meter]:
         yield RedisMeter(self._server)
 
 
@@ -207,13 +219,15 @@ class SplitRedisHarness(RedisHarness):
     offers = RedisHarness.offers - {"retention", "effects"}  # the counters of the kit are not in the slots of its workflows
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[LuaEffect]]:
-        async with connected(at.address, self.cluster, self.options) as client:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[LuaEffect]]:
+        async with self.connected(at, self.options) as client, self.connected(at, {}) as self.observer:
             async with self._halves(client, at) as halves:
                 yield halves
 
     @asynccontextmanager
-    async def _halves(self, client: Redis | RedisCluster, at: Opening) -> AsyncIterator[tuple[RedisCheckpointer, RedisScheduler]]:
+    async def _halves(
+        self, client: Redis | RedisCluster, at: Opening
+    ) -> AsyncGenerator[tuple[RedisCheckpointer, RedisScheduler]]:
         checkpointer = RedisCheckpointer(client, namespace=at.name, codec=at.codec)
         scheduler = RedisScheduler(client, namespace=at.name, queue=at.queue, lease=at.lease)
         try:
@@ -223,7 +237,7 @@ class SplitRedisHarness(RedisHarness):
             await checkpointer.aclose()
 
     @asynccontextmanager
-    async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
+    async def wire(self, at: Opening, /) -> AsyncGenerator[Wire]:
         with Proxy(at.address) as proxy:
             async with connected(proxy.url, self.cluster, self.options) as client, self._halves(client, at) as halves:
                 yield LossyWire(halves, proxy, [])
@@ -260,3 +274,26 @@ class PartitionedRedisHarness(RedisClusterHarness):
     name = "Redis Cluster, 7 partitions"
     partitions = 7
     offers = RedisClusterHarness.offers - {"effects"}
+
+
+class SentinelRedisHarness(RedisHarness):
+    """A client that asks sentinels who the primary is."""
+
+    name = "Redis through Sentinel"
+    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "loss"})
+
+    def start(self) -> str:
+        self._exits = ExitStack()
+        watched = self._exits.enter_context(sentinel("redis"))
+        return f"{watched.name} {' '.join(str(port) for _, port in watched.addresses)}"
+
+    @asynccontextmanager
+    async def connected(self, at: Opening, options: dict[str, object]) -> AsyncGenerator[Redis | RedisCluster]:
+        name, *ports = at.address.split()
+        sentinels = Sentinel([("127.0.0.1", int(port)) for port in ports])  # type: ignore[no-untyped-call]
+        client: Redis = sentinels.master_for(name)  # pyright: ignore[reportUnknownMemberType]
+        try:
+            yield client
+        finally:
+            for one in (client, *sentinels.sentinels):
+                await one.aclose()

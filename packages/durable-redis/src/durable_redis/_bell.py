@@ -92,7 +92,7 @@ class Bell:
             finally:
                 node.release(line)
         pool = client.connection_pool
-        line = await pool.get_connection()
+        line = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             return await _read(line, key)
         finally:

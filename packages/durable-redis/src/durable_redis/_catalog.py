@@ -20,7 +20,9 @@ async def workflows(
     """Give a page in the order of the ids' UTF-8. [CAT-LIST]"""
     page: list[Listed] = []
     start = prefix.encode()
-    place: bytes | None = b"(" + after.encode() if after is not None and after.encode() >= start else b"[" + start if start else b"-"
+    place: bytes | None = b"[" + start if start else b"-"
+    if after is not None and after.encode() >= start:
+        place = b"(" + after.encode()
     while place is not None and len(page) < limit:
         looked_at = await _part(connection, scheduler, place)
         place = b"(" + looked_at[-1][0].encode() if looked_at else None
@@ -66,7 +68,7 @@ def _listed(now: int, one: Sequence[Reply]) -> tuple[str, Listed | None]:
 
 
 def _wakeup(raw: str, score: str, lease: str) -> tuple[str | None, int | None, int | None, str | None]:
-    """Give receipt, attempt, due time and reason; all `None` without a wakeup. The state is that of the scripts: see `lua/include`."""
+    """Give receipt, attempt, due time and reason; all `None` without a wakeup. `lua/include` says what a state is."""
     if not raw:
         return ("", 1, int(float(score)), None) if score else (None, None, None, None)
     receipt, attempt, _, _, due, mark = raw.split("|", 5)

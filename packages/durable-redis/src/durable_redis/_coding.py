@@ -11,7 +11,7 @@ from durable_core.contract import CheckpointCodec, Recorded, Torn
 from durable_core.errors import EffectTorn, NotEncodable, NotParsed, shortened
 
 RedisCodec: TypeAlias = CheckpointCodec[str] | CheckpointCodec[bytes]
-Reply: TypeAlias = "bytes | int | None | Sequence[Reply]"
+Reply: TypeAlias = "bytes | int | Sequence[Reply] | None"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -66,7 +66,7 @@ def stored(raw: bytes) -> Stored:
 
 
 def in_order(fields: Mapping[bytes, bytes]) -> list[tuple[str, Stored]]:
-    """Give the records of a hash in the order in which they were written; fields that begin with NUL are none. [CKP-LOAD-ORDER]"""
+    """Give the records of a hash in the order in which they were written; one that begins with NUL is none. [CKP-LOAD-ORDER]"""
     records = [(key.decode(), stored(raw)) for key, raw in fields.items() if key[:1] != b"\0"]
     records.sort(key=lambda record: record[1].position)
     return records

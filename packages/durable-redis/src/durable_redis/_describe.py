@@ -23,8 +23,8 @@ async def check_server(connection: _Asked, *, retention: bool = False, evictions
     harmless = policy == "noeviction" or (policy.startswith("volatile-") and not retention)
     if not harmless and not evictions:
         raise Misconfigured(
-            f"the server's maxmemory-policy is {policy}: under pressure it would drop records, claims and wakeups. Set it to noeviction, "
-            "or open the store with evictions=True if you accept that workflows are forgotten"
+            f"the server's maxmemory-policy is {policy}: under pressure it would drop records, claims and wakeups. Set it to "
+            "noeviction, or open the store with evictions=True if you accept that workflows are forgotten"
         )
 
 

@@ -33,9 +33,10 @@ def open(
 ) -> RedisDurable:
     """Give the store at a URL: `async with durable_redis.open("redis://localhost") as durable: …`.
 
-    `redis://` and `rediss://` (with TLS) are one node, `redis+cluster://` and `rediss+cluster://` any node of a cluster (which takes
-    `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name, database 0; `rediss+sentinel://`
-    speaks TLS with it. What follows a `?` goes to redis-py. `stream` takes `RedisStreamScheduler`. See `RedisDurable` for the others.
+    `redis://` and `rediss://` (with TLS) are one node, `redis+cluster://` and `rediss+cluster://` any node of a cluster (which
+    takes `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name, database 0;
+    `rediss+sentinel://` speaks TLS with it. What follows a `?` goes to redis-py. `stream` takes `RedisStreamScheduler`. See
+    `RedisDurable` for the others.
 
     Raises: `Misconfigured` for another URL.
     """
@@ -62,7 +63,7 @@ def open(
 
 
 def _one(url: str) -> tuple[Client, Sequence[Closable]]:
-    return Redis.from_url(url), ()
+    return Redis.from_url(url), ()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _cluster(url: str) -> tuple[Client, Sequence[Closable]]:
@@ -76,8 +77,8 @@ def _sentinel(url: str) -> tuple[Client, Sequence[Closable]]:
     if not hosts or not name or (database and not database.isdigit()):
         raise Misconfigured(f"{url!r} is not redis+sentinel://host:port,host:port/primary or …/primary/database")
     user, _, password = login.partition(":")
-    sentinel = Sentinel([_address(host) for host in hosts.split(",")])
-    client = sentinel.master_for(
+    sentinel = Sentinel([_address(host) for host in hosts.split(",")])  # type: ignore[no-untyped-call]
+    client = sentinel.master_for(  # pyright: ignore[reportUnknownMemberType]
         unquote(name),
         db=int(database or 0),
         username=unquote(user) or None,

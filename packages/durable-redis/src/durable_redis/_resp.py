@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from redis.exceptions import (
@@ -52,7 +52,7 @@ def body(parts: Sequence[bytes | str | int]) -> bytes:
 def refusal(said: str) -> Exception:
     """Give the exception of redis-py for an error that the server said."""
     code, _, rest = said.partition(" ")
-    kind = _ERRORS.get(code, ResponseError)
+    kind: Callable[[str], Exception] = _ERRORS.get(code, ResponseError)
     return kind(rest if kind is NoScriptError or code == "ERR" else said)
 
 

@@ -1,4 +1,4 @@
-"""The Lua scripts: one file an operation, read when it is first used. A line `--@include NAME` stands for `lua/include/NAME.lua`."""
+"""The Lua scripts, one file an operation, read when first used: a line `--@include NAME` stands for `lua/include/NAME.lua`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIED = ("queue", "both", "wakeups")  # what differs between the schedulers
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script as it is sent. `plain` is the form for servers below 7.0, which do not compile a first line that begins with `#!`."""
+    """A script as it is sent. `plain` is for servers below 7.0, which do not compile a first line that begins with `#!`."""
 
     name: str
     text: bytes

@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol, cast
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import BusyLoadingError, MasterDownError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -23,12 +23,6 @@ _APART = frozenset({"renew", "renew_turn", "renew_delivery", "extend"})  # signs
 _PATIENCE = 30.0  # seconds until a reply counts as lost, where the client has no socket timeout
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two tries to connect
 _AGAIN = (ReadOnlyError, BusyLoadingError, MasterDownError)  # said by a server that is not the primary, or not ready
-
-
-class _Line(Protocol):
-    """What is used of a redis-py connection."""
-
-    async def disconnect(self, nowait: bool = ...) -> None: ...
 
 
 class _Call:
@@ -103,7 +97,7 @@ class SharedWire:
         self._outbox: deque[_Call] = deque()
         self._sent: deque[_Call | None] = deque()  # None stands for a WAIT
         self._unconfirmed: list[tuple[_Call, Reply]] = []
-        self._line: _Line | None = None
+        self._line: AbstractConnection | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._receiver: _Receiver | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -193,7 +187,7 @@ class SharedWire:
             if isinstance(replicas, int) and replicas >= self._replicas:
                 call.answer(reply)
             else:
-                said = f"{replicas} of {self._replicas} replicas have the write in time; the primary has it: ask again"
+                said = f"{replicas!r} of {self._replicas} replicas have the write in time; the primary has it: ask again"
                 call.fail(RedisTimeoutError(said))
         self._unconfirmed.clear()
 
@@ -240,7 +234,7 @@ class SharedWire:
         if line is not None and not self._closed:
             self._releasing = asyncio.ensure_future(self._release(line))
 
-    async def _release(self, line: _Line) -> None:
+    async def _release(self, line: AbstractConnection) -> None:
         await line.disconnect(nowait=True)
         await self._client.connection_pool.release(line)
 
@@ -260,14 +254,15 @@ class SharedWire:
                 return
 
     async def _take_line(self) -> None:
-        """Take a connection that redis-py has made, with its greetings and its encryption, and put a receiver of ours at its end."""
+        """Take a connection that redis-py has made, greetings and encryption included, and put a receiver of ours at its end."""
         pool = self._client.connection_pool
-        line = await pool.get_connection()
-        transport = line._writer.transport
+        line = await pool.get_connection()  # type: ignore[no-untyped-call]
+        writer: asyncio.StreamWriter = line._writer  # pyright: ignore[reportPrivateUsage, reportAssignmentType]
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
         receiver = _Receiver(self, transport.get_protocol())
         transport.set_protocol(receiver)
-        if not transport.is_reading():
-            transport.resume_reading()
+        transport.resume_reading()
         self._line, self._transport, self._receiver = line, transport, receiver
 
     async def aclose(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from redis.asyncio import Redis
@@ -70,7 +70,7 @@ class PooledWire:
         return await self.call("EVAL", script.plain, len(keys), *keys, *arguments)
 
     async def call(self, *command: Argument) -> Reply:
-        """Send a command: again while a slot moves, and a few times after a reply that was lost, whatever the client's own policy."""
+        """Send a command: again while a slot moves, and a few times after a lost reply, whatever the client's own policy."""
         deadline, pause, lost = time.monotonic() + _PATIENCE, 0.01, 0
         while True:
             try:
@@ -89,14 +89,16 @@ class PooledWire:
         """Ask any one primary about itself."""
         if not isinstance(self._client, RedisCluster):
             return await self._sent(command)
-        await self._client.initialize()
+        _ = await self._client.initialize()
         node = self._client.get_primaries()[0]
         return await self._sent(command, target_nodes=node)
 
     async def _sent(self, command: Sequence[Argument], **options: object) -> Reply:
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
-        reply: object = await self._client.execute_command(*command, **{_NEVER_DECODE: True}, **options)  # type: ignore[no-untyped-call]
+        # Both clients take any command, and say nothing about what it gives.
+        send = cast("Callable[..., Awaitable[object]]", self._client.execute_command)  # pyright: ignore[reportUnknownMemberType]
+        reply = await send(*command, **{_NEVER_DECODE: True}, **options)
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError  # Python 3.11 may have swallowed it inside the client
         if isinstance(reply, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from redis.exceptions import ResponseError
@@ -35,8 +36,8 @@ class RedisCheckpointer:
     By itself it gives each workflow a slot of its own, so that workflows spread over a cluster; with a scheduler it then is a
     `SplitDurable`. The one that `RedisDurable` makes shares its partitions. A codec may give `str` or `bytes`.
 
-    Every method may raise what redis-py raises when the server cannot be reached; a call that was lost on its way is repeated, and
-    gives the same answer. [ANY-REPEAT]
+    Every method may raise what redis-py raises when the server cannot be reached; a call that was lost on its way is repeated,
+    and gives the same answer. [ANY-REPEAT]
     """
 
     def __init__(self, client: Client, *, namespace: str = "durable", codec: RedisCodec | None = None) -> None:
@@ -101,10 +102,10 @@ class RedisCheckpointer:
     async def transact(self, holder: Pass, key: str, effect_: LuaEffect, /) -> object:
         """Apply an effect and record its result in one script. [CKP-TRANSACT-ONCE] [CKP-TRANSACT-TORN] [CKP-TRANSACT-OWN]
 
-        The server does nothing else while the effect runs. An error before its first write leaves nothing and is raised as redis-py's
-        `ResponseError`; one after it leaves the key torn.
+        The server does nothing else while the effect runs. An error before its first write leaves nothing and is raised as
+        redis-py's `ResponseError`; one after it leaves the key torn.
 
-        Raises: `Fenced`, `NotEncodable`, `EffectTorn`, `Misconfigured`, `ValueError` for a key in another slot than the workflow's.
+        Raises: `Fenced`, `NotEncodable`, `EffectTorn`, `Misconfigured`, and `ValueError` for a key in another slot.
         """
         workflow = holder.workflow
         check_key(workflow, key)
@@ -127,9 +128,8 @@ class RedisCheckpointer:
         )
         return self._applied(holder, key, parts(reply))
 
-    def _applied(self, holder: Pass, key: str, reply: object) -> object:
-        assert isinstance(reply, (list, tuple))
-        status, said = reply[0], reply[1] if len(reply) > 1 else b""  # pyright: ignore[reportUnknownVariableType]
+    def _applied(self, holder: Pass, key: str, reply: Sequence[Reply]) -> object:
+        status, said = reply[0], reply[1] if len(reply) > 1 else b""
         assert isinstance(said, bytes)
         if status == 1:
             return self.coding.decode(holder.workflow, key, said)

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
+from redis.asyncio.cluster import RedisCluster
+
 from durable_core.contract import (
     Catalog,
     Delivery,
@@ -62,9 +64,11 @@ class Closable(Protocol):
 class RedisDurable:
     """A `Durable[LuaEffect]` and a `Catalog`: the clauses of `durable_core.contract` hold, and each transition is one script.
 
-    `partitions` says over how many tags workflows are spread, each with its queue: with one, everything is in one slot and effects of
-    all workflows can touch the same keys; on a cluster, more use more nodes. It is written down when the store is first prepared,
-    and another number is refused. `retention` is how long a finished workflow is kept: for ever by default.
+    `partitions` says over how many tags workflows are spread, each with its queue: with one, all is in one slot and effects of
+    all workflows can touch the same keys; on a cluster, more use more nodes. It is written down when the store is first
+    prepared, and another number is refused. `retention` is how long a finished workflow is kept: for ever by default. `replicas`
+    has every write wait until so many replicas have it, or raise redis-py's `TimeoutError`: it narrows what a failover can lose
+    and does not close it. `evictions` accepts a server that forgets under pressure.
 
     `async with` prepares it; the client stays open: it is the application's, unless `open` made it.
 
@@ -101,7 +105,7 @@ class RedisDurable:
         return f"RedisDurable({self._layout!r}, queue={self._queue!r})"
 
     async def prepare(self) -> None:
-        """Connect, refuse a server that cannot keep the contract, and write down the layout or verify it. Raises: `Misconfigured`."""
+        """Connect, refuse a server that cannot keep the contract, write down the layout or verify it. Raises: `Misconfigured`."""
         await check_server(self._connection, retention=self._retention is not None, evictions=self._evictions)
         for place in range(self._layout.partitions):
             wanted = f"partitions {self._layout.partitions}"
@@ -109,8 +113,8 @@ class RedisDurable:
             found = text(await self._connection.run("prepare", keys, wanted, self._queue.encode()))
             if found != wanted:
                 raise Misconfigured(
-                    f"namespace {self._layout.namespace!r} was laid out with {found}, and this is {wanted}: workflows would be looked "
-                    "for where they are not. Use the number that was written down, or another namespace"
+                    f"namespace {self._layout.namespace!r} was laid out with {found}, and this is {wanted}: workflows would be "
+                    "looked for where they are not. Use the number that was written down, or another namespace"
                 )
 
     async def aclose(self) -> None:
@@ -331,12 +335,10 @@ class RedisDurable:
 
 
 def _partitions(client: Client, partitions: int | None) -> int:
-    from redis.asyncio.cluster import RedisCluster
-
     if partitions is None and isinstance(client, RedisCluster):
         raise Misconfigured(
-            "on a cluster RedisDurable takes partitions=: 1 keeps everything in one slot, on one node; more spread workflows over nodes, "
-            "and an effect then reaches the keys of its own workflow's partition only"
+            "on a cluster RedisDurable takes partitions=: 1 keeps everything in one slot, on one node; more spread workflows "
+            "over nodes, and an effect then reaches the keys of its own workflow's partition only"
         )
     return 1 if partitions is None else partitions
 

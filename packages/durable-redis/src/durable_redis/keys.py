@@ -139,8 +139,9 @@ def check_effect_keys(layout: Layout, workflow: str, keys: Sequence[bytes]) -> N
     for key in keys:
         if key_slot(key) != slot:
             raise ValueError(
-                f"the effect's key {key.decode(errors='replace')!r} is in slot {key_slot(key)}, and workflow {workflow!r} is in slot "
-                f"{slot}: one script cannot reach both on a cluster. Begin the key with {layout.prefix(workflow)!r}, as hash_key does"
+                f"the effect's key {key.decode(errors='replace')!r} is in slot {key_slot(key)}, and workflow {workflow!r} is in "
+                f"slot {slot}: one script cannot reach both on a cluster. Begin the key with {layout.prefix(workflow)!r}, as "
+                "hash_key does"
             )
         if key.startswith(own + b":"):
             raise ValueError(f"the effect's key {key.decode(errors='replace')!r} belongs to the store: see hash_key")

@@ -22,8 +22,8 @@ LEASE = timedelta(seconds=60)
 class RedisScheduler:
     """A `Scheduler`: the clauses of `durable_core.contract.Scheduler` hold, each operation is one script.
 
-    An idle taker waits on a bell and does not poll. `queue` divides wakeups only. Every method may raise what redis-py raises when
-    the server cannot be reached; a call that was lost on its way is repeated, and gives the same answer. [ANY-REPEAT]
+    An idle taker waits on a bell and does not poll. `queue` divides wakeups only. Every method may raise what redis-py raises
+    when the server cannot be reached; a call that was lost on its way is repeated, and gives the same answer. [ANY-REPEAT]
     """
 
     variant: Variant = "set"

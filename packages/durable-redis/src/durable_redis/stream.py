@@ -12,16 +12,16 @@ from durable_redis.sorted_set import RedisScheduler
 class RedisStreamScheduler(RedisScheduler):
     """A `Scheduler` whose ready workflows are entries of a stream, and whose deliveries are pending in a consumer group.
 
-    It keeps the same clauses as `RedisScheduler`, and costs more commands a take. What it buys is that XLEN, XINFO and XPENDING show
-    the queue. One consumer stands for all takers, so none is ever dead; an answered entry is deleted, so there is nothing to trim; a
-    group that is gone is made anew, and what somebody trimmed comes back, a hundred workflows a look.
+    It keeps the same clauses as `RedisScheduler`, and costs more commands a take. What it buys is that XLEN, XINFO and XPENDING
+    show the queue. One consumer stands for all takers, so none is ever dead; an answered entry is deleted, so there is nothing to
+    trim; a group that is gone is made anew, and what somebody trimmed comes back, a hundred workflows a look.
     """
 
     variant: Variant = "stream"
     parts = "zdxnsl"
 
     async def wake_due(self, limit: int = 100) -> int:
-        """Move up to `limit` workflows of each partition that are due into the stream, and say how many. A take does it by itself."""
+        """Move up to `limit` workflows of each partition that are due into the stream, and say how many. A take does it too."""
         check_limit(limit)
         return sum([number(await self.connection.run("wake_due", place.keys, limit, variant="stream")) for place in self.places])
 
