@@ -12,29 +12,13 @@ from durable_core.errors import Fenced, Swallowed
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Ended, Run
 
-kept: list[asyncio.Task[object]] = []  # so that nobody collects what a body leaves behind
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> None:
-    kept.clear()
-
-
-def left(call: Awaitable[object]) -> None:
-    """Start what nobody awaits."""
-
-    async def called() -> object:
-        return await call
-
-    kept.append(asyncio.create_task(called()))
-
 
 async def test_closed_a_body_that_returned_is_waited_for(probe: Probe) -> None:
     """RUN-CLOSED: a notification that was started and not awaited is sent once, and recorded."""
     notify = Held("sent")
 
     async def body(run: Run) -> str:
-        left(run.step("notify", notify, str))
+        probe.leave(run.step("notify", notify, str))
         await notify.began.wait()
         return "done"
 
@@ -54,7 +38,7 @@ async def test_closed_a_call_that_had_just_been_started_is_waited_for(probe: Pro
     notify = Effect("sent")
 
     async def body(run: Run) -> str:
-        left(run.step("notify", notify, str))
+        probe.leave(run.step("notify", notify, str))
         return "done"
 
     assert await probe.advance(body) == Completed("done")
@@ -71,7 +55,7 @@ async def test_closed_what_such_a_call_goes_on_to_do_is_waited_for(probe: Probe)
             await asyncio.sleep(0)
 
     async def body(run: Run) -> str:
-        left(chain(run))
+        probe.leave(chain(run))
         await asyncio.sleep(0)
         return "done"
 
@@ -84,14 +68,13 @@ async def test_closed_the_failure_of_a_call_that_outlived_its_body_is_the_body_s
     notify = Held(ConnectionError("down"))
 
     async def body(run: Run) -> str:
-        left(run.step("notify", notify, str))
+        probe.leave(run.step("notify", notify, str))
         await notify.began.wait()
         asyncio.get_running_loop().call_soon(notify.go.set)
         return "done"
 
     with pytest.raises(ConnectionError, match="down"):
         await probe.advance(body)
-    kept.clear()
 
 
 async def test_closed_several_such_failures_come_together(probe: Probe) -> None:
@@ -100,7 +83,7 @@ async def test_closed_several_such_failures_come_together(probe: Probe) -> None:
 
     async def body(run: Run) -> str:
         for number, effect in enumerate(effects):
-            left(run.step(f"{number}", effect, str))
+            probe.leave(run.step(f"{number}", effect, str))
             await effect.began.wait()
         for effect in effects:
             asyncio.get_running_loop().call_soon(effect.go.set)
@@ -109,7 +92,6 @@ async def test_closed_several_such_failures_come_together(probe: Probe) -> None:
     with pytest.raises(BaseExceptionGroup) as failed:
         await probe.advance(body)
     assert sorted(type(error).__name__ for error in failed.value.exceptions) == ["BaseException", "ConnectionError", "KeyError"]
-    kept.clear()
 
 
 async def test_closed_a_failure_that_was_retried_is_none(probe: Probe) -> None:
@@ -122,7 +104,7 @@ async def test_closed_a_failure_that_was_retried_is_none(probe: Probe) -> None:
         return await run.step("notify", effect, str)
 
     async def body(run: Run) -> str:
-        left(retried(run))
+        probe.leave(retried(run))
         return "done"
 
     assert await probe.advance(body) == Completed("done")
@@ -133,21 +115,20 @@ async def test_closed_a_lost_claim_found_by_a_call_that_outlived_its_body_is_fen
     """RUN-CLOSED: the body hid nothing, so it is no mistake of the code."""
 
     async def body(run: Run) -> str:
-        left(run.step("notify", Effect("sent"), str))
+        probe.leave(run.step("notify", Effect("sent"), str))
         await probe.inner.discard("w")
         return "done"
 
     with pytest.raises(Fenced):
         await probe.advance(body)
-    kept.clear()
 
 
 async def test_closed_a_pass_in_which_only_held_waits_remain_is_swallowed(probe: Probe) -> None:
     """RUN-CLOSED: a held wait is not at work."""
 
     async def body(run: Run) -> str:
-        left(run.awaiting("a", str))
-        left(run.step("x", Effect("done"), str))
+        probe.leave(run.awaiting("a", str))
+        probe.leave(run.step("x", Effect("done"), str))
         await asyncio.sleep(0)
         return "done"
 
@@ -171,7 +152,7 @@ async def test_closed_in_every_other_ending_what_is_at_work_is_cancelled_and_wai
             stopped.set()
 
     async def body(run: Run) -> str:
-        left(run.step("x", stubborn, str))
+        probe.leave(run.step("x", stubborn, str))
         await effect.began.wait()
         match how:
             case "failure":
@@ -199,7 +180,7 @@ async def test_closed_a_failing_pass_waits_for_records_of_effects_that_have_retu
     gate = probe.gate("record", "x")
 
     async def body(run: Run) -> str:
-        left(run.step("x", Effect("charged"), str))
+        probe.leave(run.step("x", Effect("charged"), str))
         await gate.reached.wait()
         raise ValueError("no")
 
@@ -246,17 +227,17 @@ async def test_closed_afterwards_every_call_ends_its_task_quietly(probe: Probe, 
 
     async def body(run: Run) -> str:
         await run.step("known", Effect("known"), str)
-        left(late(run, lambda run: called(run, kind), over))
+        probe.leave(late(run, lambda run: called(run, kind), over))
         await asyncio.sleep(0)
         return "done"
 
     assert await probe.advance(body) == Completed("done")
     calls = list(probe.calls)
     over.set()
-    await asyncio.wait(kept)
-    assert kept[0].cancelled()
+    await asyncio.wait(probe.kept)
+    assert probe.kept[0].cancelled()
     with pytest.raises(asyncio.CancelledError):
-        await kept[0]
+        await probe.kept[0]
     assert issubclass(Ended, asyncio.CancelledError)
     assert probe.calls == calls
 
@@ -266,12 +247,12 @@ async def test_closed_after_a_suspension_too(probe: Probe) -> None:
     over, effect = asyncio.Event(), Effect("orphan")
 
     async def body(run: Run) -> str:
-        left(late(run, lambda run: run.step("x", effect, str), over))
+        probe.leave(late(run, lambda run: run.step("x", effect, str), over))
         return await run.awaiting("a", str)
 
     assert await probe.advance(body) == Blocked(("a",), ())
     over.set()
-    await asyncio.wait(kept)
+    await asyncio.wait(probe.kept)
     assert effect.runs == 0
     assert await probe.keys() == []
 
@@ -294,7 +275,7 @@ async def test_closed_a_second_cancellation_does_not_break_the_wait_for_what_is_
     gates = [probe.gate("record", key) for key in "xy"]
 
     async def body(run: Run) -> str:
-        left(run.step("x", Effect("x"), str))
+        probe.leave(run.step("x", Effect("x"), str))
         return await run.step("y", Effect("y"), str)
 
     task = asyncio.create_task(probe.advance(body))
@@ -319,10 +300,49 @@ async def test_closed_does_not_wait_for_a_held_wait_of_a_failing_pass(probe: Pro
     """RUN-CLOSED: it is cancelled like the rest."""
 
     async def body(run: Run) -> str:
-        left(run.awaiting("a", str))
+        probe.leave(run.awaiting("a", str))
         await run.step("x", Effect("done"), str)
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         await probe.advance(body)
-    assert kept[0].cancelled()
+    assert probe.kept[0].cancelled()
+
+
+async def test_closed_a_cancelled_pass_waits_for_its_body(probe: Probe) -> None:
+    """RUN-CLOSED: also for what a body does about the cancellation outside its calls."""
+    began, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def body(run: Run) -> None:
+        began.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            cleaned.set()
+
+    task = asyncio.create_task(probe.advance(body))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned.is_set()
+
+
+async def test_closed_a_cancelled_pass_says_nothing_of_what_its_body_raised(probe: Probe) -> None:
+    """RUN-CLOSED: whoever cancelled it is told of the cancellation, and the loop has nothing to complain of."""
+    began = asyncio.Event()
+
+    async def body(run: Run) -> None:
+        began.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise ValueError("cleanup")
+
+    task = asyncio.create_task(probe.advance(body))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

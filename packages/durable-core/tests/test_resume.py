@@ -324,6 +324,7 @@ async def cancelled_after(probe: Probe, turns: int, again: int | None, effects: 
     return not task.cancelled()
 
 
+@pytest.mark.usefixtures("probe")
 @pytest.mark.parametrize("again", [None, 1, 3])
 async def test_resume_cancelled_at_any_turn_keeps_what_happened(again: int | None) -> None:
     """RUN-STEP-KEPT: wherever a pass is cancelled, nothing is at work afterwards, and no effect that returned runs again."""

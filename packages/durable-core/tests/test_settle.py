@@ -63,6 +63,24 @@ async def test_suspend_settle_lets_a_sibling_reach_a_wait_of_its_own(probe: Prob
     assert step.runs == 5
 
 
+async def test_suspend_settle_waits_as_long_as_a_sibling_works(probe: Probe) -> None:
+    """RUN-SUSPEND-SETTLE: an effect that takes its time is not overtaken, and not cancelled."""
+    charge = Held("charged")
+
+    async def body(run: Run) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.awaiting("approval", bool))
+            group.create_task(run.step("charge", charge, str))
+
+    task = asyncio.create_task(probe.advance(body))
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert not task.done()
+    charge.go.set()
+    assert await task == Blocked(("approval",), ())
+    assert charge.ending == "returned"
+
+
 async def test_suspend_settle_lets_a_body_compensate_for_a_sibling_that_failed(probe: Probe) -> None:
     """RUN-SUSPEND-SETTLE: the failure is seen, the wait of the aborted group is withdrawn, and the pass goes on."""
     effect, refund = Effect(ValueError("declined")), Effect("refunded")
@@ -99,24 +117,26 @@ async def test_suspend_settle_does_not_wait_for_branches_behind_a_semaphore_that
     assert [effect.runs for effect in effects] == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("branches", [200])
-async def test_suspend_settle_counts_a_replay_as_a_move(probe: Probe, branches: int) -> None:
-    """RUN-SUSPEND-SETTLE: branches that hand a permit on are all reached on a replay too, where their steps take no time."""
+async def test_suspend_settle_counts_a_replay_as_a_move(probe: Probe) -> None:
+    """RUN-SUSPEND-SETTLE: branches that hand something on are all reached on a replay too, where their steps take no time."""
+    count = 300
 
-    async def branch(run: Run, permits: asyncio.Semaphore, number: int) -> None:
-        async with permits:
-            await asyncio.sleep(0)
-            await run.step(f"s{number}", Effect(number), int)
-            await asyncio.sleep(0)
-        await run.awaiting(f"w{number:03}", str)
+    async def branch(run: Run, before: asyncio.Event, after: asyncio.Event, number: int) -> None:
+        await before.wait()
+        await run.step(f"s{number}", Effect(number), int)
+        after.set()
 
     async def body(run: Run) -> None:
-        permits = asyncio.Semaphore(1)
+        events = [asyncio.Event() for _ in range(count + 1)]
         async with asyncio.TaskGroup() as group:
-            for number in range(branches):
-                group.create_task(branch(run, permits, number))
+            group.create_task(run.awaiting("a", str))
+            for number in reversed(range(count)):
+                group.create_task(branch(run, events[number], events[number + 1], number))
+            events[0].set()
+            await events[count].wait()
+            await run.awaiting("z", str)
 
-    assert await passes(probe, body, 2) == [Blocked(tuple(f"w{number:03}" for number in range(branches)), ())] * 2
+    assert await passes(probe, body) == [Blocked(("a", "z"), ())] * 3
 
 
 async def test_suspend_settle_withdraws_a_wait_that_is_cancelled_while_held(probe: Probe) -> None:

@@ -100,6 +100,7 @@ class Probe:
         self.inner: MemoryCheckpointer = self.durable.checkpointer
         self.workflow = workflow
         self.calls: list[tuple[str, str]] = []
+        self.kept: list[asyncio.Task[object]] = []
         self._rules: defaultdict[tuple[str, str], deque[Rule]] = defaultdict(deque)
 
     def __repr__(self) -> str:
@@ -136,6 +137,14 @@ class Probe:
     def count(self, method: str, key: str | None = None) -> int:
         """Count calls of a method."""
         return sum(1 for called, named in self.calls if called == method and key in (None, named))
+
+    def leave(self, call: Awaitable[object]) -> None:
+        """Start a task that nobody awaits; it is kept, so that nobody collects it either."""
+
+        async def left() -> object:
+            return await call
+
+        self.kept.append(asyncio.create_task(left()))
 
     def tick(self, seconds: float) -> None:
         """Let time pass."""
@@ -250,7 +259,9 @@ async def probing() -> AsyncGenerator[Probe]:
     loop, complaints = asyncio.get_running_loop(), list[str]()
     loop.set_exception_handler(lambda _, context: complaints.append(f"{context.get('message')}: {context.get('exception')!r}"))
     before = asyncio.all_tasks()
-    yield Probe()
+    probe = Probe()
+    yield probe
+    probe.kept.clear()
     for _ in range(3):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - before - {asyncio.current_task()}

@@ -111,6 +111,8 @@ class Advance(Generic[E_contra]):
             return self._verdict(task, held)
         finally:
             self._settle.forget()
+            if task.done() and not task.cancelled():
+                task.exception()  # whoever cancelled the pass is told of the cancellation, and the loop need not complain
             del task  # what a body raised holds this frame, which would hold it
 
     async def _called(self, body: Callable[[Run[E_contra]], Awaitable[T]]) -> T:
