@@ -107,9 +107,8 @@ class RedisDurable:
     async def prepare(self) -> None:
         """Connect, refuse a server that cannot keep the contract, write down the layout or verify it. Raises: `Misconfigured`."""
         await check_server(self._connection, retention=self._retention is not None, evictions=self._evictions)
-        for place in range(self._layout.partitions):
-            wanted = f"partitions {self._layout.partitions}"
-            keys = self._layout.layout(place), self._layout.queues(place)
+        wanted = f"partitions {self._layout.partitions}"
+        for keys in self._layout.written():
             found = text(await self._connection.run("prepare", keys, wanted, self._queue.encode()))
             if found != wanted:
                 raise Misconfigured(

@@ -109,9 +109,10 @@ class Partitioned:
         """Give what the application's keys begin with that share the workflow's slot."""
         return f"{self.tag(self.place(workflow))}/"
 
-    def layout(self, place: int) -> bytes:
-        """Give the key under which a partition says how it was laid out."""
-        return f"{self.tag(place)}:layout".encode()
+    def written(self) -> list[tuple[bytes, bytes]]:
+        """Give the keys under which the namespace and then each partition say how they were laid out, and what queues there are."""
+        tags = [f"{{{self.namespace}}}", *(self.tag(place) for place in range(self.partitions))]
+        return [(f"{tag}:layout".encode(), f"{tag}:queues".encode()) for tag in dict.fromkeys(tags)]
 
     def queues(self, place: int) -> bytes:
         """Give the key under which a partition has the names of its queues."""
