@@ -18,7 +18,7 @@ from durable_sqlite import SqliteDurable
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
 CHILD = Path(__file__).with_name("worker_child.py")
-LEASE = timedelta(seconds=0.3)
+LEASE = timedelta(seconds=1)
 
 
 class Pair:
@@ -70,6 +70,22 @@ async def pair(folder: Path) -> AsyncGenerator[Pair]:
             for process in made.processes:
                 process.kill()
                 process.wait()
+
+
+async def test_case_1_a_slow_pass_that_renews_is_nobody_else_s(tmp_path: Path) -> None:
+    """[RUN-WORK] Four windows long, with another worker on the queue: one effect, one attempt."""
+    async with pair(tmp_path) as at:
+        at.worker("first")
+        await at.says("first second")
+        at.worker("other")
+        (listed,) = await at.durable.workflows()
+        assert listed.held_until is not None
+        async with asyncio.timeout(60):
+            while ((await at.durable.workflows())[0].held_until or listed.held_until) < listed.held_until + 4 * LEASE:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await at.durable.workflows())[0].attempt == 1
+        assert await at.ends() == Finished("first")
+        assert at.lines() == ["first first", "first second"]
 
 
 async def test_case_10_a_killed_worker_s_workflow_is_taken_up_once_its_window_is_over(tmp_path: Path) -> None:

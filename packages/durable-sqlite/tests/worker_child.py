@@ -155,7 +155,7 @@ async def die() -> None:
 
 async def crowd(folder: Path) -> None:
     """Work until killed or told to end."""
-    async with SqliteDurable.at(folder / "shop.db", lease=LEASE) as durable:
+    async with SqliteDurable.at(folder / "shop.db", lease=timedelta(seconds=0.5)) as durable:
         await Worker(durable, observer=lambda event: note(folder, type(event).__name__, getattr(event, "workflow", ""))).run(
             {"job": innocent, "bad": kills}, signals=(signal.SIGTERM,)
         )
@@ -190,7 +190,7 @@ class Slow:
 
 async def slow(folder: Path, who: str, grace: str) -> None:
     """Work until killed or told to end."""
-    async with SqliteDurable.at(folder / "shop.db", lease=LEASE) as durable:
+    async with SqliteDurable.at(folder / "shop.db", lease=timedelta(seconds=1)) as durable:
         worker = Worker(durable, grace=timedelta(seconds=float(grace)))
         await worker.run({"job": Slow(folder, who).body}, signals=(signal.SIGTERM, signal.SIGINT))
         note(folder, who, "ended")
