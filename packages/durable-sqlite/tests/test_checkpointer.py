@@ -1,6 +1,7 @@
 """`SqliteCheckpointer`: each clause of the checkpointer at least once, on real files."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from durable_core.contract import Entry, Pass, Recorded
 from durable_core.errors import Fenced, NotEncodable
 from durable_core.keys import inbox_key
-from durable_sqlite import SqliteCheckpointer, SqliteDurable
+from durable_sqlite import SqliteCheckpointer, SqliteDurable, _tx
 
 LONG = timedelta(hours=1)
 MOMENT = timedelta(milliseconds=20)
@@ -165,6 +166,74 @@ async def test_record_lapsed_still_writes_until_somebody_claims(checkpointer: Sq
     await checkpointer.renew(holder, LONG)
     assert await checkpointer.claim("w", LONG, LONG) is None
     assert (await checkpointer.record(holder, "k", 1)).first
+
+
+class Clock:
+    """The store's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = _tx.clock()
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, duration: timedelta) -> None:
+        self.now += _tx.micros(duration)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    by_hand = Clock()
+    monkeypatch.setattr(_tx, "clock", by_hand)
+    return by_hand
+
+
+WRITES: dict[str, Callable[[SqliteCheckpointer, Pass, int], Awaitable[object]]] = {
+    "record": lambda checkpointer, holder, number: checkpointer.record(holder, f"k{number}", 1),
+    "losing record": lambda checkpointer, holder, number: checkpointer.record(holder, "k", number),
+    "transact": lambda checkpointer, holder, number: checkpointer.transact(holder, f"k{number}", lambda _cursor: 1),
+    "transact of what is recorded": lambda checkpointer, holder, number: checkpointer.transact(holder, "k", lambda _cursor: 1),
+    "renew": lambda checkpointer, holder, number: checkpointer.renew(holder, LONG / 10),
+    "extend": lambda checkpointer, holder, number: checkpointer.extend(holder, LONG, LONG / 10),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_record_live_keeps_the_claim(checkpointer: SqliteCheckpointer, clock: Clock, write: str) -> None:
+    """[CKP-RECORD-LIVE] [CKP-TRANSACT-LIVE] [CKP-RENEW-LIVE] Each accepted write, also one that loses, counts; silence does not."""
+    holder = await claimed(checkpointer, alive=LONG / 10)
+    for number in range(9):
+        clock.advance(LONG / 15)
+        assert await checkpointer.claim("w", LONG, LONG) is None
+        await WRITES[write](checkpointer, holder, number)
+    for number in range(9):
+        await checkpointer.supply("w", f"s{number}", 1)
+        clock.advance(LONG / 80)
+    assert await checkpointer.claim("w", LONG, LONG) is not None
+
+
+async def test_record_live_counts_from_a_third_of_the_window(checkpointer: SqliteCheckpointer, clock: Clock) -> None:
+    """[CKP-RECORD-LIVE] A sign of life is left out while the last one is younger than a third of the window, and not afterwards."""
+    holder = await claimed(checkpointer, budget=LONG * 10, alive=LONG)
+    signs: list[timedelta] = []
+    for number in range(30):
+        clock.advance(LONG / 10)
+        await checkpointer.record(holder, f"k{number}", 1)
+        rows = await checkpointer.connection.read(lambda tx: tx.execute("SELECT seen FROM workflow_claim").fetchall())
+        signs.append(_tx.moment(clock.now) - _tx.moment(rows[0][0]))
+    assert max(signs) < LONG / 3
+    assert sum(sign < timedelta(seconds=1) for sign in signs) == 7
+
+
+async def test_record_live_revives_a_lapsed_claim_and_no_released_one(checkpointer: SqliteCheckpointer, clock: Clock) -> None:
+    """[CKP-RECORD-LAPSED] [CKP-RELEASE-FINAL] Writing after the lapse takes it back; writing after the release does not."""
+    holder = await claimed(checkpointer, alive=LONG / 10)
+    clock.advance(LONG / 5)
+    assert (await checkpointer.record(holder, "k", 1)).first
+    assert await checkpointer.claim("w", LONG, LONG) is None
+    await checkpointer.release(holder)
+    assert (await checkpointer.record(holder, "l", 1)).first
+    assert await checkpointer.claim("w", LONG, LONG) is not None
 
 
 async def test_record_live_never_past_the_budget(checkpointer: SqliteCheckpointer) -> None:
