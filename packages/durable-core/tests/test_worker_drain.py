@@ -446,3 +446,33 @@ def test_case_107_in_another_thread_the_worker_runs_and_drains_by_its_method() -
     thread.start()
     thread.join(30)
     assert ended == [1]
+
+
+async def test_work_drain_beside_a_block_finishes_what_it_has_when_the_block_ends() -> None:
+    """`running` works while the block runs, and at its end lets the passes finish and takes no more."""
+    durable, effect = MemoryDurable(), Effect()
+
+    async def body(run: Run[MemoryEffect]) -> int:
+        return await run.step("held", effect, int)
+
+    await start(durable, "held/1")
+    async with Worker(durable).running({"held": body}):
+        await effect.began.wait()
+        asyncio.get_running_loop().call_soon(effect.go.set)
+    assert await result(durable, "held/1", int) == Finished(1)
+
+
+async def test_work_drain_a_block_that_raises_hands_back_at_once() -> None:
+    """What `running` had taken when its block raised comes back as the same attempt."""
+    durable, effect = MemoryDurable(), Effect()
+
+    async def body(run: Run[MemoryEffect]) -> int:
+        return await run.step("held", effect, int)
+
+    await start(durable, "held/1")
+    with pytest.raises(ZeroDivisionError):
+        async with Worker(durable).running({"held": body}):
+            await effect.began.wait()
+            raise ZeroDivisionError
+    (turn,) = await durable.begin(ZERO, MINUTE)
+    assert (turn.delivery.attempt, turn.delivery.lapses, effect.cancelled) == (1, 0, 1)

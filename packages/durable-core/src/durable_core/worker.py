@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from signal import Signals
 from typing import Generic, TypeVar
@@ -113,6 +114,24 @@ class Worker(Generic[E]):
                 await shift.run()
         finally:
             self._ended()
+
+    @asynccontextmanager
+    async def running(self, bodies: Mapping[str, Callable[[Run[E]], Awaitable[object]]], /) -> AsyncGenerator[None]:
+        """Work beside the block, and drain at its end: for the lifespan of an application, and for scripts. [RUN-WORK-DRAIN]
+
+        A block that raises has the work handed back at once.
+
+        Raises: as `run`, at the end of the block.
+        """
+        task = asyncio.create_task(self.run(bodies))
+        try:
+            yield
+        except BaseException:
+            task.cancel()
+            await asyncio.wait((task,))
+            raise
+        self.drain()
+        await task
 
     async def settle(self, bodies: Mapping[str, Callable[[Run[E]], Awaitable[object]]], /) -> None:
         """Work until nothing is ready; what is due later is not waited for. For tests. [RUN-SETTLE]
