@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import ClassVar
@@ -91,7 +91,7 @@ class MemoryHarness(Harness[MemoryEffect]):
     """A `MemoryDurable`; instances share one `Memory`."""
 
     offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "meter"})
-    lacks = {
+    lacks: ClassVar[Mapping[Hook, str]] = {
         "skew": "its clock is the process's",
         "wire": "its client is the store: no reply can be lost",
         "kill": "it has no server",
@@ -113,15 +113,17 @@ class MemoryHarness(Harness[MemoryEffect]):
         return self._memory[1]
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[MemoryEffect]]:
-        async with MemoryDurable(memory=self.memory(at), queue=at.queue, lease=at.lease, codec=at.codec or JsonCodec()) as durable:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[MemoryEffect]]:
+        async with MemoryDurable(
+            memory=self.memory(at), queue=at.queue, lease=at.lease, codec=at.codec or JsonCodec()
+        ) as durable:
             yield durable
 
     def effects(self, at: Opening, /) -> MemoryEffects:
         return MemoryEffects(self.memory(at))
 
     @asynccontextmanager
-    async def meter(self, at: Opening, stores: Durable[MemoryEffect], /) -> AsyncIterator[Meter]:
+    async def meter(self, at: Opening, stores: Durable[MemoryEffect], /) -> AsyncGenerator[Meter]:
         meter = MemoryMeter(self.memory(at).clock)
         sys.setprofile(meter.called)
         try:
@@ -136,6 +138,8 @@ class SplitMemoryHarness(MemoryHarness):
     name = "memory, split"
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[MemoryEffect]]:
-        async with MemoryDurable(memory=self.memory(at), queue=at.queue, lease=at.lease, codec=at.codec or JsonCodec()) as durable:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[MemoryEffect]]:
+        async with MemoryDurable(
+            memory=self.memory(at), queue=at.queue, lease=at.lease, codec=at.codec or JsonCodec()
+        ) as durable:
             yield durable.checkpointer, durable.scheduler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
@@ -129,7 +129,7 @@ class SqliteHarness(Harness[SqliteEffect]):
     offers: ClassVar[frozenset[Hook]] = frozenset(
         {"codec", "queues", "effects", "restart", "processes", "joined", "halves", "meter"}
     )
-    lacks = {
+    lacks: ClassVar[Mapping[Hook, str]] = {
         "skew": "its clock is the machine's, which all its clients share",
         "wire": "its client is the store: no reply can be lost",
         "kill": "it has no server",
@@ -147,7 +147,7 @@ class SqliteHarness(Harness[SqliteEffect]):
         return SqliteDurable.at(path_of(at), queue=at.queue, lease=at.lease, codec=at.codec)
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[SqliteEffect]]:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[SqliteEffect]]:
         with closing(sqlite3.connect(path_of(at))) as connection:
             connection.execute(COUNTERS)
         async with self.built(at) as durable:
@@ -161,7 +161,7 @@ class SqliteHarness(Harness[SqliteEffect]):
         return SqliteEffects(path_of(at))
 
     @asynccontextmanager
-    async def application(self, at: Opening, /) -> AsyncIterator[Application]:
+    async def application(self, at: Opening, /) -> AsyncGenerator[Application]:
         async with self.built(at) as durable:
             application = SqliteApplication(durable, path_of(at))
             try:
@@ -170,12 +170,12 @@ class SqliteHarness(Harness[SqliteEffect]):
                 application.close()
 
     @asynccontextmanager
-    async def mismatched(self, at: Opening, /) -> AsyncIterator[Callable[[], object]]:
+    async def mismatched(self, at: Opening, /) -> AsyncGenerator[Callable[[], object]]:
         async with SqliteConnection(path_of(at)) as one, SqliteConnection(path_of(at)) as other:
             yield lambda: SqliteDurable(SqliteCheckpointer(one), SqliteScheduler(other))
 
     @asynccontextmanager
-    async def meter(self, at: Opening, stores: Durable[SqliteEffect], /) -> AsyncIterator[Meter]:
+    async def meter(self, at: Opening, stores: Durable[SqliteEffect], /) -> AsyncGenerator[Meter]:
         checkpointer = stores.checkpointer
         assert isinstance(checkpointer, SqliteCheckpointer)
         meter = SqliteMeter()

@@ -13,8 +13,8 @@ from durable_conformance.engine import Result
 from durable_conformance.report import Power, Report, terminal, to_json, to_junit, to_markdown
 from durable_conformance.run import check, chosen, power
 
-_EPILOG = """exit codes: 0 each clause is held, a gap with a reason, or not applicable; 1 one is broken, or a declared gap is closed; 2 the
-stores could not be run; 3 none is broken, and one is not covered and no gap says why"""
+_EPILOG = """exit codes: 0 each clause is held, a gap with a reason, or not applicable; 1 one is broken, or a declared gap
+is closed; 2 the stores could not be run; 3 none is broken, and one is not covered and no gap says why"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reports: list[Report] = []
     for name in asked.harness:
         try:
-            reports.append(check(found(name), gaps=asked.gaps, only=asked.only, long=asked.long or None, seed=asked.seed, told=_dot))
+            reports.append(
+                check(found(name), gaps=asked.gaps, only=asked.only, long=asked.long or None, seed=asked.seed, told=_dot)
+            )
         except Exception as failure:
             print(f"\n{name} could not be run: {type(failure).__name__}: {failure}", file=sys.stderr)
             return 2
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if score is not None:
         print(score)
     _write(asked, reports, score)
-    codes = {report.exit_code for report in reports} | ({1} if score is not None and score.alive else set())
+    codes = {report.exit_code for report in reports}
+    codes |= {1} if score is not None and score.alive else codes
     return 1 if 1 in codes else 3 if 3 in codes else 0
 
 

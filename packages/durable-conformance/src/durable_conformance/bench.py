@@ -5,30 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeVar, cast
 
-from durable_core.codec import JsonCodec
+from durable_conformance.expect import Broken, NotShown, answers, holds
+from durable_conformance.harness import AnyHarness, Effects, Opening
+from durable_conformance.pairs import paired
+from durable_conformance.processes import Process
 from durable_core.contract import (
     Catalog,
-    Checkpointer,
     CheckpointCodec,
+    Checkpointer,
     Delivery,
     Description,
     Durable,
-    Entry,
     Pass,
     Scheduler,
     Turn,
 )
-
-from durable_conformance.expect import Broken, NotShown, answers, holds
-from durable_conformance.harness import Effects, Harness, Opening, Stores
-from durable_conformance.pairs import paired
-from durable_conformance.processes import Process
 
 T = TypeVar("T")
 
@@ -40,7 +37,9 @@ EVENTUALLY = timedelta(seconds=20)
 class Bench:
     """One case's datastore, opened. `window` is a liveness window that is over soon."""
 
-    def __init__(self, harness: Harness[object], at: Opening, seed: str, window: timedelta, exits: AsyncExitStack, *, long: bool) -> None:
+    def __init__(
+        self, harness: AnyHarness, at: Opening, seed: str, window: timedelta, exits: AsyncExitStack, *, long: bool
+    ) -> None:
         self.harness, self.at, self.window, self.long = harness, at, window, long
         self.seed = seed
         self.random = random.Random(seed)
@@ -73,7 +72,7 @@ class Bench:
     @property
     def effects(self) -> Effects[object]:
         """The harness's effects, of this datastore."""
-        return self.harness.effects(self.at)
+        return cast("Effects[object]", self.harness.effects(self.at))  # they go to stores of the same harness only
 
     # ----------------------------------------------------------------------------------------------------- instances
 
@@ -96,7 +95,7 @@ class Bench:
         lease: timedelta | None = None,
         codec: CheckpointCodec[str] | None = None,
         retention: timedelta | None = None,
-    ) -> AsyncIterator[Durable[object]]:
+    ) -> AsyncGenerator[Durable[object]]:
         """Open another instance on the same datastore for the length of a block."""
         at = replace(self.at, queue=queue or self.at.queue, lease=lease or self.at.lease, codec=codec, retention=retention)
         async with self.harness.open(at) as stores:
@@ -158,7 +157,9 @@ class Bench:
 
     # ----------------------------------------------------------------------------------------------------------- verbs
 
-    async def claim(self, workflow: str, budget: timedelta = LONG, alive: timedelta = LONG, *, by: Checkpointer | None = None) -> Pass:
+    async def claim(
+        self, workflow: str, budget: timedelta = LONG, alive: timedelta = LONG, *, by: Checkpointer | None = None
+    ) -> Pass:
         """Claim a workflow that nobody holds."""
         holder = await (by or self.checkpointer).claim(workflow, budget, alive)
         if holder is None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from durable_core.contract import Description
-
 from durable_conformance.clauses import Clause, clause
 from durable_conformance.harness import Hook
+from durable_core.contract import Description
 
 if TYPE_CHECKING:
     from durable_conformance.bench import Bench
@@ -25,9 +24,9 @@ Applies: TypeAlias = Callable[[Description], bool]
 class Case:
     """One observation of one clause.
 
-    `needs` are the hooks without which it is not covered; `when` says for which descriptions the clause applies; `real` asks for real time
-    even where the store's clock could be moved; `short` says that windows and leases run out in it, which else they do not;
-    `apart` names the state machine that is the case instead of its body.
+    `needs` are the hooks without which it is not covered; `when` says for which descriptions the clause applies; `real` asks
+    for real time even where the store's clock could be moved; `short` says that windows and leases run out in it, which else
+    they do not; `apart` names the state machine that is the case instead of its body.
     """
 
     clause: Clause
@@ -52,7 +51,9 @@ class Case:
 _cases: dict[str, Case] = {}
 
 
-def shows(name: str, *needs: Hook, when: Applies | None = None, real: bool = False, short: bool = False, apart: str = "") -> Callable[[Body], Body]:
+def shows(
+    name: str, *needs: Hook, when: Applies | None = None, real: bool = False, short: bool = False, apart: str = ""
+) -> Callable[[Body], Body]:
     """Make a case of a function that takes a `Bench` and asks for what one clause promises."""
 
     def register(body: Body) -> Body:

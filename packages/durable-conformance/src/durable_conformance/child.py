@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from durable_conformance.harness import Harness, Opening
+from durable_conformance.harness import AnyHarness, Effects, Opening
 from durable_conformance.pairs import paired
 
 
@@ -61,7 +61,7 @@ def moment_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def found(name: str) -> Harness[object]:
+def found(name: str) -> AnyHarness:
     """Make the harness that `module:class` or `path/of/a/file.py:class` names."""
     module, _, path = name.rpartition(":")
     if module.endswith(".py"):
@@ -76,9 +76,9 @@ def found(name: str) -> Harness[object]:
     made: object = loaded
     for part in path.split("."):
         made = getattr(made, part)
-    if not (isinstance(made, type) and issubclass(made, Harness)):
+    if not (isinstance(made, type) and issubclass(made, AnyHarness)):
         raise ImportError(f"{name} is not a Harness")
-    return cast("Harness[object]", made())  # what it opens is only used with effects of its own
+    return made()
 
 
 def read(pipe: BinaryIO) -> object:
@@ -98,7 +98,7 @@ def packed(message: object) -> bytes:
 class Child:
     """Carries out requests, each in a task of its own."""
 
-    def __init__(self, harness: Harness[object], at: Opening, output: BinaryIO) -> None:
+    def __init__(self, harness: AnyHarness, at: Opening, output: BinaryIO) -> None:
         self._harness, self._at, self._output = harness, at, output
 
     async def serve(self, requests: asyncio.Queue[Request | None]) -> None:
@@ -123,7 +123,7 @@ class Child:
         self._send(reply)
 
     def _effect(self, wanted: EffectOf) -> object:
-        effects = self._harness.effects(self._at)
+        effects = cast("Effects[object]", self._harness.effects(self._at))  # for stores of the same harness
         if not wanted.kills:
             return effects.add(wanted.counter, wanted.gives)
         made = effects.inside(wanted.counter, lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -81,7 +81,7 @@ def _documented(module: ModuleType) -> Iterator[tuple[str, str]]:
     for name, thing in vars(module).items():
         if getattr(thing, "__module__", None) != module.__name__ or not (inspect.isclass(thing) or inspect.isfunction(thing)):
             continue
-        yield name, thing.__doc__ and inspect.cleandoc(thing.__doc__) or ""
+        yield name, (thing.__doc__ and inspect.cleandoc(thing.__doc__)) or ""
         if inspect.isclass(thing):
             for part, member in vars(thing).items():
                 inner = member.fget if isinstance(member, property) else member

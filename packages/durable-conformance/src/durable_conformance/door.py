@@ -11,7 +11,7 @@ import pytest
 from durable_conformance import gaps as known
 from durable_conformance.case import Case, cases
 from durable_conformance.engine import Result, Session
-from durable_conformance.harness import Harness
+from durable_conformance.harness import AnyHarness
 from durable_conformance.run import seed_of, wants_long
 
 
@@ -24,7 +24,7 @@ class Conformance:
     The tests are plain functions with an event loop of their own, so that no plugin and no mode of one matters to them.
     """
 
-    harness: ClassVar[type[Harness[object]]]
+    harness: ClassVar[type[AnyHarness]]
     gaps: ClassVar[Path | None] = None
     _session: ClassVar[Session | None] = None
 
@@ -42,7 +42,7 @@ class Conformance:
             cls._session = None
 
     def test_every_clause_is_covered(self) -> None:
-        """The harness offers what each case needs, or says what the store has no counterpart of, or the gaps file says why not."""
+        """The harness offers what each case needs, or says what the store lacks, or the gaps file says why not."""
         session, declared = self._running(), known.read(self.gaps, self.harness.title())
         left: list[str] = []
         for case in cases():

@@ -7,19 +7,19 @@ import itertools
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from durable_core.contract import Description
-from durable_core.testing import ManualClock
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import Body, Case
 from durable_conformance.expect import Broken, NotApplicable, NotShown, good_time
-from durable_conformance.harness import Harness, Opening
+from durable_conformance.harness import AnyHarness, Opening
+from durable_core.contract import Description
+from durable_core.testing import ManualClock
 
 Verdict: TypeAlias = Literal["held", "broken", "error", "gap", "closed", "not covered", "not applicable"]
 
@@ -28,8 +28,9 @@ _runs = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one case: held, broken, error (the store raised what nobody promised), gap (declared, and not held), closed (a declared
-    gap that holds: remove it), not covered (a hook is missing), not applicable (the store says that it has no such thing)."""
+    """What came of one case: held, broken, error (the store raised what nobody promised), gap (declared, and not held), closed
+    (a declared gap that holds: remove it), not covered (a hook is missing), not applicable (the store says that it has no
+    such thing)."""
 
     case: Case
     verdict: Verdict
@@ -43,14 +44,17 @@ class Result:
         lines = [f"{clause.id}: {clause.text}", f"this case: {self.case.promise}"]
         if self.promised:
             lines.append(f"promised: {self.promised}")
-        lines += [f"seen: {self.seen}", f"read: durable_core.contract, {clause.where}; docs/reference/contract.md#{clause.anchor}"]
+        lines += [
+            f"seen: {self.seen}",
+            f"read: durable_core.contract, {clause.where}; docs/reference/contract.md#{clause.anchor}",
+        ]
         return "\n".join([*lines, f"seed: {self.seed}"])
 
 
 class Session:
     """One run over a harness: started once, stopped at the end."""
 
-    def __init__(self, harness: Harness[object], *, seed: str = "0", long: bool = False) -> None:
+    def __init__(self, harness: AnyHarness, *, seed: str = "0", long: bool = False) -> None:
         self.harness, self.seed, self.long = harness, seed, long
         self._address: str | None = None
         self._said: Description | None = None
@@ -106,7 +110,7 @@ class Session:
         return self._said
 
     def _alone(self, name: str, body: Body, *, real: bool, short: bool = False, times: int = 1) -> tuple[Verdict, str, str]:
-        """Run something on a datastore and in an event loop of its own, with windows so many times as long as the harness says."""
+        """Run something on a datastore and in an event loop of its own, with windows so many times the harness's."""
         if self._address is None:
             self._address = self.harness.start()
         manual = self._manual(real)
@@ -136,7 +140,7 @@ class Session:
             return bench
 
         try:
-            machine.driven(getattr(machine, case.apart), opened, self.seed, long=self.long)
+            machine.driven(getattr(machine, case.apart), opened, self.seed, programs=500 if self.long else 30 if manual else 10)
         except BaseException as raised:
             return _judged(raised)
         return "held", "", ""
@@ -146,8 +150,9 @@ class Session:
 
     async def _shown(self, name: str, body: Body, at: Opening, window: timedelta) -> tuple[Verdict, str, str]:
         good_time.set(self.harness.patience / 6)
+        limit = asyncio.timeout(self.harness.patience.total_seconds())
         try:
-            async with asyncio.timeout(self.harness.patience.total_seconds()) as limit, AsyncExitStack() as exits:
+            async with limit, AsyncExitStack() as exits:
                 bench = Bench(self.harness, at, f"{self.seed}/{name}", window, exits, long=self.long)
                 await bench.begin()
                 await body(bench)
@@ -166,9 +171,9 @@ def _judged(raised: BaseException) -> tuple[Verdict, str, str]:
     if isinstance(raised, Broken):
         notes: list[str] = getattr(raised, "__notes__", [])
         return "broken", raised.promised, "\n".join([raised.seen, *notes])
-    if isinstance(raised, BaseExceptionGroup):
-        for part in raised.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            return _judged(part)  # pyright: ignore[reportUnknownArgumentType]
+    parts: Sequence[BaseException] = getattr(raised, "exceptions", ())
+    if parts:
+        return _judged(parts[0])
     if isinstance(raised, (KeyboardInterrupt, SystemExit, GeneratorExit)):
         raise raised
     return "error", "", _said(raised)

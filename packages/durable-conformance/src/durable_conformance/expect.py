@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from durable_core.codec import shortened
 from durable_core.errors import Fenced
@@ -46,17 +46,27 @@ def same(seen: object, promised: object, what: str) -> None:
         raise Broken(f"{what}: {shortened(promised, 600)}", shortened(seen, 600))
 
 
+def mapping(value: object) -> Mapping[object, object]:
+    """Give a value that is known to be a mapping as one."""
+    assert isinstance(value, Mapping)
+    return cast("Mapping[object, object]", value)  # of whatever it maps, it maps objects
+
+
+def sequence(value: object) -> Sequence[object]:
+    """Give a value that is known to be a list or a tuple as a sequence."""
+    assert isinstance(value, (list, tuple))
+    return cast("Sequence[object]", value)  # of whatever it holds, it holds objects
+
+
 def alike(one: object, other: object) -> bool:
     """Say whether two values are equal, type for type at every level; mappings also in their order."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        pairs: Sequence[tuple[object, object]] = list(one.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        others: Sequence[tuple[object, object]] = list(other.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return alike(pairs, others)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        firsts: Sequence[object] = one  # pyright: ignore[reportUnknownVariableType]
-        seconds: Sequence[object] = other  # pyright: ignore[reportUnknownVariableType]
+    kind = type(one)
+    if issubclass(kind, dict):
+        return alike(list(mapping(one).items()), list(mapping(other).items()))
+    if issubclass(kind, (list, tuple)):
+        firsts, seconds = sequence(one), sequence(other)
         return len(firsts) == len(seconds) and all(alike(a, b) for a, b in zip(firsts, seconds, strict=True))
     return one == other
 
@@ -91,8 +101,9 @@ async def answers(call: Awaitable[T], what: str, *, times: int = 1) -> T:
     `times` is for a call that may take so many times as long as one.
     """
     within = good_time.get() * times
+    limit = asyncio.timeout(within.total_seconds())
     try:
-        async with asyncio.timeout(within.total_seconds()) as limit:
+        async with limit:
             return await call
     except TimeoutError as late:
         if limit.expired():

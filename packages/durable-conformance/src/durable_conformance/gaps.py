@@ -23,7 +23,7 @@ class Gaps:
         return self.reasons.get(result.case.name, self.reasons.get(result.case.clause.id))
 
     def applied(self, result: Result) -> Result:
-        """Give a result as the gaps have it: what is known is a gap, and what is known and holds is to be removed from the file."""
+        """Give a result as the gaps have it: what is known is a gap, and what is known and holds is a closed one."""
         reason = self.of(result)
         if reason is None or result.verdict == "not applicable":
             return result

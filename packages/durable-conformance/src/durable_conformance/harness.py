@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from durable_core.contract import Checkpointer, CheckpointCodec, Client, Durable, Scheduler
+from durable_core.contract import CheckpointCodec, Checkpointer, Client, Durable, Scheduler
 
 if TYPE_CHECKING:
     from durable_core.testing import ManualClock
@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 Hook: TypeAlias = Literal[
-    "clock", "codec", "queues", "retention", "effects", "restart", "processes", "skew", "kill", "loss", "wire", "joined", "halves", "meter"
+    "clock",
+    "codec",
+    "queues",
+    "retention",
+    "effects",
+    "restart",
+    "processes",
+    "skew",
+    "kill",
+    "loss",
+    "wire",
+    "joined",
+    "halves",
+    "meter",
 ]
 Stores: TypeAlias = Durable[E] | tuple[Checkpointer[E], Scheduler]
 
@@ -28,10 +41,11 @@ Stores: TypeAlias = Durable[E] | tuple[Checkpointer[E], Scheduler]
 class Opening:
     """One datastore, and how a case wants it opened. Use what your store can use of it.
 
-    `folder` is empty when the case begins and nobody else's; `name` is unique to the case (a letter, then letters and digits, at most 24),
-    for stores that keep several datastores in one server: a schema, a database, a prefix. `address` is what `Harness.start` gave. `queue`
-    names the queue and `lease` is the scheduler's. `codec` comes only to a harness that offers "codec", `retention` (how long a finished or
-    discarded workflow is kept) to one that offers "retention", and `clock` to one that offers "clock", but for cases that need real time.
+    `folder` is empty when the case begins and nobody else's; `name` is unique to the case (a letter, then letters and digits,
+    at most 24), for stores that keep several datastores in one server: a schema, a database, a prefix. `address` is what
+    `Harness.start` gave. `queue` names the queue and `lease` is the scheduler's. `codec` comes only to a harness that offers
+    "codec", `retention` (how long a finished or discarded workflow is kept) to one that offers "retention", and `clock` to one
+    that offers "clock", but for cases that need real time.
     """
 
     folder: Path
@@ -128,24 +142,22 @@ class Meter(Protocol):
         ...
 
 
-class Harness(Generic[E]):
-    """What the kit knows about a store. It is made without arguments, and only `open` must be written.
-
-    Everything beyond is offered by naming it in `offers`; a case that needs what is not offered is reported as not covered, never as
-    passed. A child process makes the harness anew, by the name that `importable` gives.
-    """
+class AnyHarness:
+    """What the kit asks of a harness, whatever its store's effects are: see `Harness`."""
 
     name: ClassVar[str] = ""
     """What reports call the store; the class's name, without "Harness" at its end, where it is empty."""
 
     offers: ClassVar[frozenset[Hook]] = frozenset()
-    """clock: `open` takes the store's time from `at.clock`. codec: it uses `at.codec`. queues: it uses `at.queue`. restart: the datastore
-    survives that everybody closes it. retention: it lets finished and discarded workflows go after `at.retention`. processes: another process
-    on this machine can open it. skew: its clock is not that of its clients' machines. The others are methods below."""
+    """clock: `open` takes the store's time from `at.clock`. codec: it uses `at.codec`. queues: it uses `at.queue`. restart: the
+    datastore survives that everybody closes it. retention: it lets finished and discarded workflows go after `at.retention`.
+    processes: another process on this machine can open it. skew: its clock is not that of its clients' machines. The others
+    are methods below."""
 
     lacks: ClassVar[Mapping[Hook, str]] = {}
-    """What the store has no counterpart of, and why: "wire" where no client repeats a request, "kill" where there is no server, "loss" where
-    a claim's storage cannot be lost, "retention" where nothing expires. Cases that need it are reported as not applicable, with the reason."""
+    """What the store has no counterpart of, and why: "wire" where no client repeats a request, "kill" where there is no server,
+    "loss" where a claim's storage cannot be lost, "retention" where nothing expires. Cases that need it are reported as not
+    applicable, with the reason."""
 
     window: ClassVar[timedelta] = timedelta(milliseconds=300)
     """A liveness window that the store can tell from nothing on a busy machine; for stores without a clock to move."""
@@ -160,14 +172,14 @@ class Harness(Generic[E]):
     def stop(self) -> None:
         """Stop what `start` started."""
 
-    def open(self, at: Opening, /) -> AbstractAsyncContextManager[Stores[E]]:
+    def open(self, at: Opening, /) -> AbstractAsyncContextManager[object]:
         """Open the datastore: a `Durable`, or a checkpointer and a scheduler, which the kit puts into a `SplitDurable`.
 
         The first opening of a case makes the datastore; later ones, in this process or another, open the same.
         """
         raise NotImplementedError
 
-    def effects(self, at: Opening, /) -> Effects[E]:
+    def effects(self, at: Opening, /) -> object:
         """Give effects for `transact`, and the way to count them. Offered as "effects"."""
         raise NotImplementedError
 
@@ -183,18 +195,22 @@ class Harness(Generic[E]):
         raise NotImplementedError
 
     def mismatched(self, at: Opening, /) -> AbstractAsyncContextManager[Callable[[], object]]:
-        """Give a function that builds the store's own `Durable` of halves that do not share their connection. Offered as "halves"."""
+        """Give a function that builds the store's own `Durable` of halves that do not share their connection. Offered as
+        "halves".
+        """
         raise NotImplementedError
 
     def wire(self, at: Opening, /) -> AbstractAsyncContextManager[Wire]:
-        """Open the datastore through a connection that can lose replies. Offered as "wire"; leave it out where no client repeats."""
+        """Open the datastore through a connection that can lose replies. Offered as "wire"; leave it out where no client
+        repeats.
+        """
         raise NotImplementedError
 
     def application(self, at: Opening, /) -> AbstractAsyncContextManager[Application]:
         """Open a transaction of the application in the same database. Offered as "joined"."""
         raise NotImplementedError
 
-    def meter(self, at: Opening, stores: Durable[E], /) -> AbstractAsyncContextManager[Meter]:
+    def meter(self, at: Opening, stores: Durable[object], /) -> AbstractAsyncContextManager[Meter]:
         """Count what these stores do from now on. Offered as "meter"."""
         raise NotImplementedError
 
@@ -214,3 +230,26 @@ class Harness(Generic[E]):
     def title(cls) -> str:
         """Give what reports call the store."""
         return cls.name or cls.__name__.removesuffix("Harness") or cls.__name__
+
+
+class Harness(AnyHarness, Generic[E]):
+    """What the kit knows about a store. It is made without arguments, and only `open` must be written.
+
+    Everything beyond is offered by naming it in `offers`; a case that needs what is not offered is reported as not covered,
+    never as passed. A child process makes the harness anew, by the name that `importable` gives.
+    """
+
+    def open(self, at: Opening, /) -> AbstractAsyncContextManager[Stores[E]]:
+        """Open the datastore: a `Durable`, or a checkpointer and a scheduler, which the kit puts into a `SplitDurable`.
+
+        The first opening of a case makes the datastore; later ones, in this process or another, open the same.
+        """
+        raise NotImplementedError
+
+    def effects(self, at: Opening, /) -> Effects[E]:
+        """Give effects for `transact`, and the way to count them. Offered as "effects"."""
+        raise NotImplementedError
+
+    def meter(self, at: Opening, stores: Durable[E], /) -> AbstractAsyncContextManager[Meter]:
+        """Count what these stores do from now on. Offered as "meter"."""
+        raise NotImplementedError

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from durable_conformance.expect import mapping
 from durable_core import reference
 from durable_core.contract import Delivery, Entry, Pass, Recorded
 from durable_core.reference import FENCED, State
 
-EPOCH: Final = datetime(2024, 1, 1, tzinfo=timezone.utc)
+EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
 NEVER: Final = 10**9
 
@@ -88,7 +89,8 @@ def _claim(state: State, call: Call) -> State | None:
 
 def _record(state: State, call: Call) -> State | None:
     holder, key, value = call.arguments
-    assert isinstance(holder, Pass) and isinstance(key, str)
+    assert isinstance(holder, Pass)
+    assert isinstance(key, str)
     state, answer = reference.record(state, EPOCH, holder, key, value)
     return state if answer == call.answer else None
 
@@ -101,10 +103,12 @@ def _supply(state: State, call: Call) -> State | None:
 
 
 def _append(state: State, call: Call) -> State | None:
-    assert isinstance(call.answer, Entry)
+    given = call.answer
+    assert isinstance(given, Entry)
+    key: str = given.key
     value, once = call.arguments
     assert once is None or isinstance(once, str)
-    state, answer = reference.append(state, EPOCH, value, once, int(call.answer.key[6:]))
+    state, answer = reference.append(state, EPOCH, value, once, int(key[6:]))
     return state if answer == call.answer else None
 
 
@@ -127,9 +131,8 @@ def _discard(state: State, call: Call) -> State | None:
 
 
 def _load(state: State, call: Call) -> State | None:
-    assert isinstance(call.answer, dict)
     loaded = list(reference.load(state).items())
-    return state if loaded == list(call.answer.items()) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return state if loaded == list(mapping(call.answer).items()) else None
 
 
 def _make_ready(state: State, call: Call) -> State | None:
@@ -178,10 +181,11 @@ _STEPS: Final[dict[str, Step]] = {
 
 
 def explained(calls: Sequence[Call]) -> bool:
-    """Say whether some order of the calls, in which none that had ended stands after one that then began, gives all their answers.
+    """Say whether some order of the calls, in which none that had ended stands after one that then began, gives all their
+    answers.
 
-    Wing and Gong's search: take any call that began before every other one left had ended, and see whether the rest can follow; what
-    was seen not to work from a state, with the same calls left, is not tried again.
+    Wing and Gong's search: take any call that began before every other one left had ended, and see whether the rest can follow;
+    what was seen not to work from a state, with the same calls left, is not tried again.
     """
     calls = sorted(calls, key=lambda call: call.began)
     everything = (1 << len(calls)) - 1
@@ -216,5 +220,7 @@ def shortest(calls: Sequence[Call]) -> list[Call]:
     for moment in sorted(call.ended for call in calls):
         beginning = until(calls, moment)
         if not explained(beginning):
-            return [call for call in beginning if call.answer is not UNKNOWN or call.method not in ("load", "renew", "next_ready")]
+            return [
+                call for call in beginning if call.answer is not UNKNOWN or call.method not in ("load", "renew", "next_ready")
+            ]
     return list(calls)

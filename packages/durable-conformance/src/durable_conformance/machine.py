@@ -10,19 +10,22 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 import hypothesis
-from durable_core import reference
-from durable_core.contract import Delivery, Entry, Failed, Finished, Pass, Recorded, Turn
-from durable_core.errors import Fenced
-from durable_core.reference import FENCED, State
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from durable_conformance.bench import LONG, NOW, Bench
 from durable_conformance.expect import Broken, answers
 from durable_conformance.linear import EPOCH
+from durable_core import reference
+from durable_core.contract import Delivery, Entry, Failed, Finished, Pass, Recorded, Turn
+from durable_core.errors import Fenced
+from durable_core.reference import FENCED, State
 
 T = TypeVar("T")
 Opened = Callable[[AsyncExitStack], Awaitable[Bench]]
+
+_SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
 WORKFLOWS = st.sampled_from(("a", "b"))
 KEYS = st.sampled_from(("k", "l", "outcome:"))
@@ -137,7 +140,9 @@ class Ledgers(Compared):
     def record(self, holder: Pass, key: str, value: object) -> None:
         """record."""
         seen = self.ask(self.bench.checkpointer.record(holder, key, value), "record")
-        state, promised = reference.record(self.states.get(holder.workflow, State(holder.workflow)), self.now, holder, key, _text(value))
+        state, promised = reference.record(
+            self.states.get(holder.workflow, State(holder.workflow)), self.now, holder, key, _text(value)
+        )
         self.keep(state)
         self.agree(seen, self.recorded(promised), f"record of {key!r}")
 
@@ -176,7 +181,9 @@ class Ledgers(Compared):
         if self.bench.at.clock is None:
             budget = alive = LONG
         seen = self.ask(self.bench.checkpointer.extend(holder, budget, alive), "extend")
-        state, promised = reference.extend(self.states.get(holder.workflow, State(holder.workflow)), self.now, holder, budget, alive)
+        state, promised = reference.extend(
+            self.states.get(holder.workflow, State(holder.workflow)), self.now, holder, budget, alive
+        )
         self.keep(state)
         self.agree(seen, promised, "extend")
 
@@ -200,13 +207,13 @@ class Ledgers(Compared):
         promised = {key: self.decoded(_value(value)) for key, value in reference.load(self.state(workflow)).items()}
         seen = self.ask(self.bench.checkpointer.load(self.name(workflow), skip=skip), "load")
         assert isinstance(seen, dict)
-        self.agree(list(seen.items()), list(promised.items())[skip:], f"load that skips {skip}")  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        self.agree(list(seen.items()), list(promised.items())[skip:], f"load that skips {skip}")
         history = self.ask(self.bench.checkpointer.history(self.name(workflow)), "history")
         assert isinstance(history, dict)
-        self.agree({key: one.value for key, one in history.items()}, promised, "history")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        self.agree({key: one.value for key, one in history.items()}, promised, "history")
         if self.bench.at.clock is not None:
             times = {key: one.at for key, one in reference.history(self.state(workflow)).items()}
-            self.agree({key: one.at for key, one in history.items()}, times, "the times of history")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            self.agree({key: one.at for key, one in history.items()}, times, "the times of history")
 
     @rule(by=STEPS)
     def advance(self, by: timedelta) -> None:
@@ -272,7 +279,9 @@ class Wakeups(Compared):
     @rule(workflow=WORKFLOWS)
     def buried(self, workflow: str) -> None:
         """buried."""
-        self.agree(self.ask(self.bench.scheduler.buried(self.name(workflow)), "buried"), reference.buried(self.state(workflow)), "buried")
+        self.agree(
+            self.ask(self.bench.scheduler.buried(self.name(workflow)), "buried"), reference.buried(self.state(workflow)), "buried"
+        )
 
     @rule(workflow=WORKFLOWS)
     def cancel(self, workflow: str) -> None:
@@ -310,7 +319,9 @@ class Turns(Compared):
 
     @rule(target=turns)
     def begin(self) -> Turn:
-        """begin: a turn of what is due and free, with its records, and nothing only when there is none; what is finished is answered for."""
+        """begin: a turn of what is due and free, with its records, and nothing only when there is none; what is finished is
+        answered for.
+        """
         given = self.ask(self.bench.durable.begin(NOW, LONG), "begin")
         lease = self.bench.scheduler.lease
         if isinstance(given, reference.Refusal) or not given:
@@ -390,16 +401,16 @@ class Turns(Compared):
             self.bench.at.clock.advance(by)
 
 
-def driven(machine: type[Compared], opened: Opened, seed: str, *, long: bool) -> None:
+def driven(machine: type[Compared], opened: Opened, seed: str, *, programs: int) -> None:
     """Drive a store and the reference by random programs. Raises: `Broken` at the shortest program in which they differ."""
     subject = type(machine.__name__, (machine,), {"opened": staticmethod(opened)})
     hypothesis.seed(seed)(subject)
     chosen = hypothesis.settings(
-        max_examples=400 if long else 20,
-        stateful_step_count=60 if long else 25,
+        max_examples=programs,
+        stateful_step_count=25,
         deadline=None,
         database=None,
         print_blob=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=_SLOW_IS_FINE,
     )
     run_state_machine_as_test(subject, settings=chosen)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from durable_core.contract import Durable
+from typing import cast
 
 from durable_conformance.harness import Stores
+from durable_core.contract import Durable
 
 
-def paired(stores: Stores[object]) -> Durable[object]:
+def paired(stores: object) -> Durable[object]:
     """Give the durable that a harness opened, or put its two halves into a `SplitDurable`."""
-    if isinstance(stores, tuple):
+    opened = cast("Stores[object]", stores)  # it is what a harness opened, and gets effects of that harness only
+    if isinstance(opened, tuple):
         from durable_core.split import SplitDurable
 
-        checkpointer, scheduler = stores
+        checkpointer, scheduler = opened
         return SplitDurable(checkpointer, scheduler)
-    return stores
+    return opened

@@ -1,4 +1,4 @@
-"""The pytest plugin: what the conformance tests of a session came to, in one line for each store. It imports nothing of the kit."""
+"""The pytest plugin: what the conformance tests of a session came to, a line for each store. It imports nothing of the kit."""
 
 from __future__ import annotations
 

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from durable_core.contract import Checkpointer, Durable, Scheduler
-
 from durable_conformance.child import Order, Reply, Request, packed, search_path
-from durable_conformance.harness import Harness, Opening
+from durable_conformance.harness import AnyHarness, Opening
+from durable_core.contract import Checkpointer, Durable, Scheduler
 
 _BOOT = """
 import sys
@@ -70,7 +69,7 @@ class Process:
         self._listening = asyncio.ensure_future(self._listen())
 
     @classmethod
-    async def started(cls, harness: Harness[object], at: Opening, *, skew: float = 0.0) -> Process:
+    async def started(cls, harness: AnyHarness, at: Opening, *, skew: float = 0.0) -> Process:
         """Start another process, which opens the datastore; its own clocks are wrong by so many seconds."""
         code = _BOOT.format(path=search_path(), skew=skew)
         process = await asyncio.create_subprocess_exec(

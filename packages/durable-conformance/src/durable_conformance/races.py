@@ -8,14 +8,13 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from durable_core.contract import Checkpointer, Delivery, Pass, Scheduler
-from durable_core.errors import Fenced
-from durable_core.reference import FENCED
-
 from durable_conformance.bench import LONG, NOW
 from durable_conformance.expect import Broken
 from durable_conformance.linear import NEVER, UNKNOWN, Call, explained, shortest
 from durable_conformance.processes import Died
+from durable_core.contract import Checkpointer, Delivery, Pass, Scheduler
+from durable_core.errors import Fenced
+from durable_core.reference import FENCED
 
 RECORDS: Mapping[str, int] = {"claim": 4, "record": 6, "supply": 4, "append": 3, "renew": 1, "release": 2, "load": 3}
 CLAIMS: Mapping[str, int] = {"claim": 6, "release": 4, "renew": 2, "record": 2}
@@ -47,7 +46,9 @@ class History:
         self.latest: Pass | None = None
         self._moments = itertools.count(1)
 
-    async def call(self, client: str, method: str, arguments: tuple[object, ...], call: Callable[[], Awaitable[object]]) -> object:
+    async def call(
+        self, client: str, method: str, arguments: tuple[object, ...], call: Callable[[], Awaitable[object]]
+    ) -> object:
         """Make a call, and note it."""
         began = next(self._moments)
         answer: object = UNKNOWN
@@ -68,7 +69,9 @@ class History:
 class Client:
     """One client, which does a number of things in turn, each chosen by chance."""
 
-    def __init__(self, name: str, stores: Stores, workflow: str, history: History, chance: random.Random, mix: Mapping[str, int]) -> None:
+    def __init__(
+        self, name: str, stores: Stores, workflow: str, history: History, chance: random.Random, mix: Mapping[str, int]
+    ) -> None:
         self.name, self.stores, self.workflow, self.history, self.chance, self.mix = name, stores, workflow, history, chance, mix
         self.holder: Pass | None = None
         self.delivery: Delivery | None = None
@@ -140,7 +143,8 @@ async def raced(workflow: str, stores: Sequence[Stores], chance: random.Random, 
     """Run one random program of as many clients as there are stores, and give its history."""
     history = History()
     clients = [
-        Client(f"client {number}", each, workflow, history, random.Random(chance.random()), mix) for number, each in enumerate(stores)
+        Client(f"client {number}", each, workflow, history, random.Random(chance.random()), mix)
+        for number, each in enumerate(stores)
     ]
     async with asyncio.TaskGroup() as group:
         for client in clients:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree
 
-from durable_core.contract import Description
-
 from durable_conformance.clauses import Clause, clauses
 from durable_conformance.engine import Result, Verdict
+from durable_core.contract import Description
 
 FORMAT: Final = 1
 """The version of the JSON report; it rises when a field changes its meaning or goes."""
@@ -47,7 +46,10 @@ class Report:
     def verdict(self, clause: Clause) -> Verdict:
         """Give the worst that any case of the clause came to; a clause is held when each of its cases that applies is."""
         verdicts = {result.verdict for result in self.results if result.case.clause == clause}
-        return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), "not covered")
+        for verdict in _WORST_FIRST:
+            if verdict in verdicts:
+                return verdict
+        return "not covered"
 
     @property
     def by_clause(self) -> Mapping[str, Verdict]:
@@ -61,7 +63,9 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: each clause is held, a gap with a reason, or not applicable. 1: one is broken, or a gap is closed. 3: one is not covered."""
+        """0: each clause is held, a gap with a reason, or not applicable. 1: one is broken, or a gap is closed. 3: one is not
+        covered.
+        """
         verdicts = {result.verdict for result in self.results}
         return 1 if verdicts & _BAD else 3 if "not covered" in verdicts else 0
 
@@ -169,12 +173,14 @@ _SIGNS: Final[Mapping[Verdict, str]] = {
     "closed": "**gap closed**",
     "gap": "gap",
     "not covered": "not covered",
-    "not applicable": "–",
+    "not applicable": "-",
 }
 
 
 def to_markdown(reports: Sequence[Report], power: Power | None = None) -> str:
-    """Give a table with a column for each store and a row for each clause, then the reasons; nothing in it changes from run to run."""
+    """Give a table with a column for each store and a row for each clause, then the reasons; nothing in it changes from run to
+    run.
+    """
     lines = ["| clause | " + " | ".join(report.store for report in reports) + " |", "| --- |" + " --- |" * len(reports)]
     for name, clause in clauses().items():
         if not clause.by_engine:

@@ -11,7 +11,7 @@ from pathlib import Path
 from durable_conformance import gaps as known
 from durable_conformance.case import Case, cases
 from durable_conformance.engine import Result, Session
-from durable_conformance.harness import Harness
+from durable_conformance.harness import AnyHarness
 from durable_conformance.report import Power, Report
 
 
@@ -26,7 +26,7 @@ def seed_of(long: bool) -> str:
 
 
 def check(
-    harness: Harness[object] | type[Harness[object]],
+    harness: AnyHarness | type[AnyHarness],
     *,
     gaps: Path | None = None,
     only: str = "",
@@ -36,8 +36,8 @@ def check(
 ) -> Report:
     """Hold a store to the contract, and give the report. Not to be called from a running event loop.
 
-    `gaps` is a TOML file of what the store is known not to keep. `only` leaves out the tests whose names do not contain it; such a report
-    is of those tests alone. `long` takes the time of a night. `told` is called with each result as it comes.
+    `gaps` is a TOML file of what the store is known not to keep. `only` leaves out the tests whose names do not contain it;
+    such a report is of those tests alone. `long` takes the time of a night. `told` is called with each result as it comes.
     """
     made = harness() if isinstance(harness, type) else harness
     long = wants_long() if long is None else long

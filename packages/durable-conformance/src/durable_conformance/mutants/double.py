@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - a part of a store is documented where the protocol has it, and a mutant by its text
 """The store that mutants are made of: the reference machine over a vault, with a seam wherever a store can go wrong.
 
 A mutant overrides one method: of `Machine`, what happens to one workflow's state; of the three stores, what happens around it.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar
 
+from durable_conformance.mutants.vault import Content, Vault
 from durable_core import reference
 from durable_core.codec import decoded_for, encoded_for, roundtripped
 from durable_core.contract import (
@@ -41,16 +43,13 @@ from durable_core.keys import (
     check_key,
     check_limit,
     check_moment,
-    check_name,
     check_once,
     check_open_key,
     check_skip,
     check_wait,
     check_workflow,
 )
-from durable_core.reference import FENCED, Refusal, State
-
-from durable_conformance.mutants.vault import Content, Vault
+from durable_core.reference import Refusal, State
 
 A = TypeVar("A")
 ZERO = timedelta(0)
@@ -133,6 +132,7 @@ class Half:
     def __init__(self, link: Link, queue: str, lease: timedelta, codec: CheckpointCodec[str], machine: type[Machine]) -> None:
         self.link, self.queue, self.lease, self.codec, self.machine = link, queue, lease, codec, machine
         self.look_at: datetime | None = None
+        self.remembers = True
 
     @property
     def vault(self) -> Vault:
@@ -145,7 +145,7 @@ class Half:
 
     async def change(self, workflow: str, act: Callable[[State, datetime], tuple[State, A]]) -> A:
         """Change one workflow in one transaction, when no application's transaction holds it."""
-        while workflow in self.vault.staged:
+        while workflow in self.vault.staged:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
 
         def whole(content: Content) -> A:
@@ -172,11 +172,11 @@ class Half:
     def answer(self, nonce: str, act: Callable[[Content], A], *, keep: bool) -> A:
         """Carry a request out, or give the answer that it had."""
         with self.vault.transaction() as content:
-            if nonce in content.answers:
+            if self.remembers and nonce in content.answers:
                 answer: A = content.answers[nonce]  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
                 return answer
             answer = act(content)
-            if keep:
+            if keep and self.remembers:
                 content.answers[nonce] = answer
             return answer
 
@@ -232,7 +232,9 @@ class DoubleCheckpointer(Half):
     async def load(self, workflow: str, /, *, skip: int = 0) -> dict[str, object]:
         check_workflow(workflow)
         check_skip(skip)
-        return self.decoded(workflow, await self.change(workflow, lambda state, now: (state, dict(self.machine.load(state, skip)))))
+        return self.decoded(
+            workflow, await self.change(workflow, lambda state, now: (state, dict(self.machine.load(state, skip))))
+        )
 
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
         check_key(holder.workflow, key)

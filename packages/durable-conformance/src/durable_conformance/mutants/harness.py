@@ -1,17 +1,13 @@
+# ruff: noqa: D102 - a part of a store is documented where the protocol has it, and a mutant by its text
 """The harnesses of the double: in memory with every hook, and in a file for what needs several processes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar
-
-from durable_core.codec import JsonCodec, decoded_for, encoded_for
-from durable_core.contract import Durable, Entry, Recorded
-from durable_core.keys import check_once, check_open_key, check_workflow
-from durable_core.reference import State
 
 from durable_conformance.harness import Application, Effects, Harness, Hook, Meter, Opening, Stores, Wire
 from durable_conformance.mutants.double import (
@@ -25,6 +21,10 @@ from durable_conformance.mutants.double import (
     text,
 )
 from durable_conformance.mutants.vault import FileVault, SystemTime, Vault
+from durable_core.codec import JsonCodec, decoded_for, encoded_for
+from durable_core.contract import Durable, Entry, Recorded
+from durable_core.keys import check_once, check_open_key, check_workflow
+from durable_core.reference import State
 
 
 class Broke(Exception):
@@ -174,7 +174,9 @@ class DoubleHarness(Harness[Effect]):
     """The double in memory. A mutant replaces one of its parts."""
 
     name = "double"
-    offers: ClassVar[frozenset[Hook]] = frozenset({"clock", "codec", "queues", "effects", "wire", "joined", "meter", "restart", "loss", "halves", "retention"})
+    offers: ClassVar[frozenset[Hook]] = frozenset(
+        {"clock", "codec", "queues", "effects", "wire", "joined", "meter", "restart", "loss", "halves", "retention"}
+    )
     patience = timedelta(seconds=6)
     checkpointer: type[DoubleCheckpointer] = DoubleCheckpointer
     scheduler: type[DoubleScheduler] = DoubleScheduler
@@ -203,7 +205,7 @@ class DoubleHarness(Harness[Effect]):
         return durable
 
     @asynccontextmanager
-    async def open(self, at: Opening, /) -> AsyncIterator[Stores[Effect]]:
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[Effect]]:
         vault = self.vault_at(at)
         if at.retention is not None:
             with vault.transaction() as content:
@@ -218,23 +220,23 @@ class DoubleHarness(Harness[Effect]):
             content.ledgers[workflow] = replace(content.ledgers[workflow], claim=None)
 
     @asynccontextmanager
-    async def mismatched(self, at: Opening, /) -> AsyncIterator[Callable[[], object]]:
+    async def mismatched(self, at: Opening, /) -> AsyncGenerator[Callable[[], object]]:
         one, other = (self.built(at, Link(self.vault_at(at))) for _ in range(2))
         yield lambda: self.durable(one.checkpointer, other.scheduler)
 
     @asynccontextmanager
-    async def wire(self, at: Opening, /) -> AsyncIterator[Wire]:
+    async def wire(self, at: Opening, /) -> AsyncGenerator[Wire]:
         link = Link(self.vault_at(at))
         yield DoubleWire(self.given(self.built(at, link)), link)
 
     @asynccontextmanager
-    async def application(self, at: Opening, /) -> AsyncIterator[Application]:
+    async def application(self, at: Opening, /) -> AsyncGenerator[Application]:
         transaction = self.transaction(self.built(at, Link(self.vault_at(at))))
         yield transaction
         await transaction.rollback()
 
     @asynccontextmanager
-    async def meter(self, at: Opening, stores: Durable[Effect], /) -> AsyncIterator[Meter]:
+    async def meter(self, at: Opening, stores: Durable[Effect], /) -> AsyncGenerator[Meter]:
         yield DoubleMeter(self.vault_at(at))
 
 

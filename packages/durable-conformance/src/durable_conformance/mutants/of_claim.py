@@ -6,19 +6,18 @@ import asyncio
 import itertools
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-
-from durable_core import reference
-from durable_core.contract import Pass, Recorded
-from durable_core.errors import Fenced
-from durable_core.reference import FENCED, Answer, Ledger, State
+from datetime import UTC, datetime, timedelta
 
 from durable_conformance.harness import Opening
-from durable_conformance.mutants.double import DoubleCheckpointer, DoubleDurable, Effect, Hand, Machine
+from durable_conformance.mutants.double import DoubleCheckpointer, Effect, Hand, Machine
 from durable_conformance.mutants.harness import DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import with_claim
 from durable_conformance.mutants.vault import Content, Vault
+from durable_core import reference
+from durable_core.contract import Pass, Recorded
+from durable_core.errors import Fenced
+from durable_core.reference import FENCED, Answer, Ledger, State
 
 
 @mutant("M08", "CKP-CLAIM-ONE", "looks, lets the loop turn, then takes")
@@ -38,7 +37,9 @@ class LooksThenTakes(DoubleCheckpointer):
 @mutant("N080", "CKP-CLAIM-ONE", "granted while another pass is live")
 class GrantedWhileLive(Machine):
     @staticmethod
-    def claim(state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None) -> tuple[State, Pass | None]:
+    def claim(
+        state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None
+    ) -> tuple[State, Pass | None]:
         return reference.claim(with_claim(state, None), now, budget, alive, token)
 
 
@@ -150,7 +151,9 @@ class Refusing(Machine):
         return state
 
     @classmethod
-    def claim(cls, state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None) -> tuple[State, Pass | None]:  # type: ignore[override]
+    def claim(
+        cls, state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None
+    ) -> tuple[State, Pass | None]:
         after, holder = reference.claim(state, now, budget, alive, token)
         return (after, holder) if holder else (cls.refused(state, now, budget, alive), None)
 
@@ -207,7 +210,9 @@ class Lapsing(Machine):
         return claim
 
     @classmethod
-    def claim(cls, state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None) -> tuple[State, Pass | None]:  # type: ignore[override]
+    def claim(
+        cls, state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None
+    ) -> tuple[State, Pass | None]:
         state, holder = reference.claim(state, now, budget, alive, token)
         claim = state.ledger.claim
         if holder is not None and claim is not None:
@@ -247,7 +252,7 @@ class SlightlyEarly(Lapsing):
 class ClientsClock(DoubleCheckpointer):
     async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
         def take(state: State, now: datetime) -> tuple[State, Pass | None]:
-            return self.machine.claim(state, datetime.fromtimestamp(time.time(), timezone.utc), budget, alive)
+            return self.machine.claim(state, datetime.fromtimestamp(time.time(), UTC), budget, alive)  # noqa: TID251 - the mutation
 
         return await self.change(workflow, take)
 
@@ -269,8 +274,9 @@ class TimeToLiveStays(Vault):
 
 @mutant("N089", "CKP-CLAIM-REPEAT", "a repeated claim is refused")
 class RepeatedClaimIsRefused(DoubleCheckpointer):
-    def answer(self, nonce, act, *, keep):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 # pyright: ignore
-        return super().answer("", act, keep=False)
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        self.remembers = False
 
 
 @mutant("N090", "CKP-CLAIM-REPEAT", "a repeat of a refused claim is granted")
@@ -280,7 +286,9 @@ class RepeatedRefusalIsGranted(DoubleCheckpointer):
         holder = await super().claim(workflow, budget, alive)
         if losing and holder is None:
             with self.vault.transaction() as content:
-                state, holder = self.machine.claim(with_claim(content.state(workflow, self.queue), None), self.time(), budget, alive)
+                state, holder = self.machine.claim(
+                    with_claim(content.state(workflow, self.queue), None), self.time(), budget, alive
+                )
                 content.put(state, self.queue)
         return holder
 
@@ -296,7 +304,7 @@ class Extending(Machine):
         return after
 
     @classmethod
-    def extend(cls, state: State, now: datetime, holder: Pass, budget: timedelta, alive: timedelta) -> tuple[State, bool]:  # type: ignore[override]
+    def extend(cls, state: State, now: datetime, holder: Pass, budget: timedelta, alive: timedelta) -> tuple[State, bool]:
         before = state.ledger.claim
         state, given = reference.extend(state, now, holder, budget, alive)
         after = state.ledger.claim

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-
-from durable_core import reference
-from durable_core.contract import Entry, Failed, Finished, Listed, Recorded, Torn, Turn
-from durable_core.contract import State as ListedState
-from durable_core.errors import NotEncodable
-from durable_core.keys import OUTCOME
-from durable_core.reference import Answer, State, Wakeup
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleDurable, Link, Machine
@@ -21,6 +14,12 @@ from durable_conformance.mutants.harness import DoubleApplication, DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import listed, with_records, with_wakeup
 from durable_conformance.mutants.vault import Content
+from durable_core import reference
+from durable_core.contract import Entry, Failed, Finished, Listed, Pass, Recorded, Torn, Turn
+from durable_core.contract import State as ListedState
+from durable_core.errors import NotEncodable
+from durable_core.keys import OUTCOME
+from durable_core.reference import Answer, State, Wakeup
 
 NOW = timedelta(0)
 
@@ -53,7 +52,9 @@ class WakesBeforeEncoding(DoubleDurable):
 @mutant("N212", "DUR-DELIVER", "appends, and wakes nobody")
 class DeliverWakesNobody(Machine):
     @staticmethod
-    def deliver(state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:
+    def deliver(
+        state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         return reference.append(state, now, encoded, once, number)
 
 
@@ -95,7 +96,9 @@ class Beginning(Machine):
         return after, turn
 
     @classmethod
-    def begin(cls, state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None) -> tuple[State, Turn | None]:  # type: ignore[override]
+    def begin(
+        cls, state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None
+    ) -> tuple[State, Turn | None]:
         after, turn = reference.begin(state, now, lease, budget, receipt, token)
         return cls.began(state, after, turn, now, lease)
 
@@ -103,7 +106,9 @@ class Beginning(Machine):
 @mutant("N216", "DUR-BEGIN", "a finished workflow gets a turn")
 class FinishedGetsATurn(Machine):
     @staticmethod
-    def begin(state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None) -> tuple[State, Turn | None]:
+    def begin(
+        state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None
+    ) -> tuple[State, Turn | None]:
         hidden = with_records(state, [one for one in listed(state) if one.key != OUTCOME])
         after, turn = reference.begin(hidden, now, lease, budget, receipt, token)
         return with_records(after, listed(state)), turn
@@ -171,7 +176,7 @@ class ReleaseWakesNobody(DoubleHarness):
     def built(self, at: Opening, link: Link) -> DoubleDurable:
         durable = super().built(at, link)
 
-        async def release(holder: reference.Pass, /) -> None:
+        async def release(holder: Pass, /) -> None:
             with self.vault_at(at).transaction() as content:
                 content.put(reference.release(content.state(holder.workflow, at.queue), holder), at.queue)
 
@@ -194,8 +199,7 @@ class LoadsBeforeTheClaim(DoubleDurable):
 class RepeatedBeginTakesMore(DoubleHarness):
     def built(self, at: Opening, link: Link) -> DoubleDurable:
         durable = super().built(at, link)
-        answer = durable.scheduler.answer
-        durable.scheduler.answer = lambda nonce, act, keep: answer("", act, keep=False)  # type: ignore[method-assign, assignment] # pyright: ignore
+        durable.scheduler.remembers = False
         return durable
 
 
@@ -203,16 +207,14 @@ class RepeatedBeginTakesMore(DoubleHarness):
 class RepeatedBeginCounts(DoubleHarness):
     def built(self, at: Opening, link: Link) -> DoubleDurable:
         durable = super().built(at, link)
-        request = durable.scheduler.request
+        take = durable.take
 
-        async def counted(act: Callable[[Content], object]) -> object:
-            losing, turns = link.losing, await request(act)
-            if losing and isinstance(turns, list) and turns:
-                (turn,) = turns
-                return [replace(turn, delivery=replace(turn.delivery, lapses=turn.delivery.lapses + 1))] if isinstance(turn, Turn) else turns
-            return turns
+        def counted(content: Content, budget: timedelta, limit: int) -> Sequence[Turn]:
+            lost = 1 if link.losing else 0
+            turns = take(content, budget, limit)
+            return [replace(turn, delivery=replace(turn.delivery, lapses=turn.delivery.lapses + lost)) for turn in turns]
 
-        durable.scheduler.request = counted  # type: ignore[method-assign, assignment] # pyright: ignore[reportAttributeAccessIssue]
+        durable.take = counted  # type: ignore[method-assign]
         return durable
 
 
@@ -269,7 +271,9 @@ class NewerRunsAgain(Machine):
         return with_wakeup(after, Wakeup(now)) if newer else after, answer
 
     @staticmethod
-    def begin(state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None) -> tuple[State, Turn | None]:
+    def begin(
+        state: State, now: datetime, lease: timedelta, budget: timedelta, receipt: str, token: int | None = None
+    ) -> tuple[State, Turn | None]:
         hidden = with_records(state, [one for one in listed(state) if one.key != OUTCOME])
         after, turn = reference.begin(hidden, now, lease, budget, receipt, token)
         return with_records(after, listed(state)), turn
@@ -413,7 +417,7 @@ class NoneIsNone(Machine):
 class WatchSpins(DoubleDurable):
     async def watch(self, workflow: str, wait: timedelta, /) -> None:
         ends = asyncio.get_running_loop().time() + wait.total_seconds()
-        while await self.result(workflow) is None and asyncio.get_running_loop().time() < ends:
+        while await self.result(workflow) is None and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
 
 
@@ -456,7 +460,7 @@ class TakesThenClaims(DoubleDurable):
 @mutant("M116", "DUR-CO-COMMIT", "halves that share nothing are accepted")
 class AcceptsAnyHalves(DoubleHarness):
     @asynccontextmanager
-    async def mismatched(self, at: Opening, /) -> AsyncIterator[Callable[[], object]]:
+    async def mismatched(self, at: Opening, /) -> AsyncGenerator[Callable[[], object]]:
         yield object
 
 
@@ -484,7 +488,9 @@ class WakesAfterARollback(DoubleApplication):
     async def rollback(self) -> None:
         with self._store.vault.transaction() as content:
             for workflow in self._staged:
-                content.put(reference.make_ready(content.state(workflow, self._store.queue), self._store.time()), self._store.queue)
+                content.put(
+                    reference.make_ready(content.state(workflow, self._store.queue), self._store.time()), self._store.queue
+                )
         await super().rollback()
 
 
@@ -589,7 +595,7 @@ class Sweeping(Machine):
         return state
 
     @classmethod
-    def sweep(cls, state: State, now: datetime, finished_before: datetime) -> tuple[State, bool]:  # type: ignore[override]
+    def sweep(cls, state: State, now: datetime, finished_before: datetime) -> tuple[State, bool]:
         after, gone = reference.sweep(cls.spared(state), now, finished_before)
         return (after, True) if gone else (state, False)
 

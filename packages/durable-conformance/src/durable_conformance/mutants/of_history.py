@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-
-from durable_core import reference
-from durable_core.contract import Pass, Recorded, Torn, Written
-from durable_core.reference import Answer, Ledger, State
+from datetime import UTC, datetime, timedelta, timezone
 
 from durable_conformance.mutants.double import DoubleCheckpointer, Effect, Hand, Machine
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import listed, with_claim, with_records
 from durable_conformance.mutants.vault import Content
+from durable_core import reference
+from durable_core.contract import Entry, Pass, Recorded, Torn, Written
+from durable_core.reference import Answer, Ledger, State
 
 
 @mutant("M68", "CKP-HISTORY-SAME", "history in another order")
@@ -50,7 +49,7 @@ class StampedAtRead(DoubleCheckpointer):
 class StampedByTheClient(Machine):
     @staticmethod
     def supply(state: State, now: datetime, key: str, encoded: object) -> tuple[State, Recorded | Torn]:
-        return reference.supply(state, datetime.fromtimestamp(time.time(), timezone.utc), key, encoded)
+        return reference.supply(state, datetime.fromtimestamp(time.time(), UTC), key, encoded)  # noqa: TID251 - the mutation
 
 
 @mutant("M71", "CKP-HISTORY-TIME", "an effect's record is stamped with its beginning")
@@ -65,7 +64,9 @@ class StampedWithTheBeginning(DoubleCheckpointer):
         answer = super().commit(content, holder, key, encoded, hand)
         state, began = content.state(holder.workflow, self.queue), self.began
         if began is not None:
-            content.put(with_records(state, [replace(one, at=began) if one.key == key else one for one in listed(state)]), self.queue)
+            content.put(
+                with_records(state, [replace(one, at=began) if one.key == key else one for one in listed(state)]), self.queue
+            )
         return answer
 
 
@@ -88,7 +89,9 @@ class TimeTakenEarly(DoubleCheckpointer):
         began, encoded = self.time(), self.codec.encode(value)
         for _ in range(hash(key) % 7):
             await asyncio.sleep(0)
-        return self.stored(None, workflow, key, await self.change(workflow, lambda state, now: self.machine.supply(state, began, key, encoded)))
+        return self.stored(
+            None, workflow, key, await self.change(workflow, lambda state, now: self.machine.supply(state, began, key, encoded))
+        )
 
 
 @mutant("M76", "CKP-DISCARD-ALL", "entries are kept")
@@ -126,9 +129,9 @@ class CountsWrongly(Machine):
 class IdsOutlive(DoubleCheckpointer):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-        self._sent: dict[tuple[str, str], reference.Entry[object]] = {}
+        self._sent: dict[tuple[str, str], Entry[object]] = {}
 
-    async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> reference.Entry[object]:
+    async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         if once is not None and (workflow, once) in self._sent:
             return self._sent[workflow, once]
         entry = await super().append(workflow, value, once=once)
@@ -199,7 +202,7 @@ class LeavesAClaim(Machine):
     @staticmethod
     def discard(state: State) -> tuple[State, int]:
         if not state.ledger.records:
-            now = datetime.max.replace(tzinfo=timezone.utc)
+            now = datetime.max.replace(tzinfo=UTC)
             claim = reference.Claim(state.ledger.issued + 1, True, now, timedelta(days=1), now)
             return replace(state, ledger=Ledger(claim=claim, issued=claim.token)), 0
         return reference.discard(state)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
-
-from durable_core import reference
-from durable_core.contract import Entry, Pass, Recorded
-from durable_core.reference import Ledger, State
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, DoubleScheduler, Machine
 from durable_conformance.mutants.harness import DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import Record, listed, with_records
+from durable_core import reference
+from durable_core.contract import Entry, Pass, Recorded, Torn
+from durable_core.reference import Ledger, State
 
 A = TypeVar("A")
 
@@ -55,7 +54,7 @@ class Ordered(Machine):
         return records
 
     @classmethod
-    def load(cls, state: State, skip: int = 0) -> Mapping[str, object]:  # type: ignore[override]
+    def load(cls, state: State, skip: int = 0) -> Mapping[str, object]:
         return {record.key: record.value for record in cls.sorted(listed(state))[skip:]}
 
 
@@ -162,7 +161,7 @@ class PositionDrawnEarly(DoubleCheckpointer):
 @mutant("N005", "CKP-LOAD-PREFIX", "a losing write moves the record to the front")
 class LoserMoves(Machine):
     @staticmethod
-    def supply(state: State, now: datetime, key: str, encoded: object) -> tuple[State, Recorded | reference.Torn]:
+    def supply(state: State, now: datetime, key: str, encoded: object) -> tuple[State, Recorded | Torn]:
         known = key in state.ledger.records
         state, answer = reference.supply(state, now, key, encoded)
         return (with_records(state, sorted(listed(state), key=lambda one: one.key != key)) if known else state), answer

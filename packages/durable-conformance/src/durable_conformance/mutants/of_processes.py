@@ -1,3 +1,4 @@
+# ruff: noqa: D106 - a part of a store is documented where the protocol has it, and a mutant by its text
 """Mutants that one process cannot show: of the double in a file."""
 
 from __future__ import annotations
@@ -7,19 +8,19 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
-from durable_core.contract import Delivery, Pass, Recorded, Turn
-from durable_core.reference import Answer, Ledger, State
-
-from durable_conformance.harness import Opening
+from durable_conformance.harness import Hook, Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, DoubleDurable, DoubleScheduler, Effect, Hand, Machine
 from durable_conformance.mutants.harness import DoubleHarness, FileHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import listed, with_records
 from durable_conformance.mutants.vault import Content, FileVault, SystemTime, Vault
+from durable_core.contract import Delivery, Pass, Recorded, Turn
+from durable_core.reference import Answer, Ledger, State
 
 
 class VaultHarness(FileHarness):
@@ -40,7 +41,7 @@ class BufferedVault(FileVault):
         self._flushed = time.monotonic()
 
     @contextmanager
-    def transaction(self) -> Iterator[Content]:
+    def transaction(self) -> Generator[Content]:
         with self._lock:
             if self._kept is None:
                 with super().transaction() as content:
@@ -82,7 +83,7 @@ class ServedHarness(DoubleHarness):
     """The double behind a server that can be killed."""
 
     name = "served double"
-    offers = DoubleHarness.offers | {"kill"}
+    offers: ClassVar[frozenset[Hook]] = DoubleHarness.offers | frozenset[Hook]({"kill"})
     vault = ServedVault
 
     async def kill(self, at: Opening, /) -> None:
@@ -100,7 +101,7 @@ class LostWithTheServer(ServedHarness):
 
 @mutant("N302", "CKP-CLAIM-CLOCK", "the time is read before the wait for another's commit")
 class ReadBeforeTheWait(DoubleHarness):
-    class checkpointer(DoubleCheckpointer):  # noqa: N801 - a part of the harness
+    class checkpointer(DoubleCheckpointer):
         async def claim(self, workflow: str, budget: timedelta, alive: timedelta, /) -> Pass | None:
             began = self.time()
             return await self.change(workflow, lambda state, now: self.machine.claim(state, began, budget, alive))
@@ -115,7 +116,7 @@ class AloneInItsProcess(FileVault):
     """Excludes the threads of its own process only: reads, and writes down a moment later what it made of it."""
 
     @contextmanager
-    def transaction(self) -> Iterator[Content]:
+    def transaction(self) -> Generator[Content]:
         with _ours:
             content: Content = pickle.loads(self.path.read_bytes()) if self.path.exists() else self.content()
             content.purge(self.time.now())
@@ -188,7 +189,9 @@ class BelievesItHolds(DoubleCheckpointer):
 @mutant("N290", "CKP-CLAIM-LAPSE", "a claim lasts as long as its holder's process has the file, and an hour", FileHarness)
 class LastsAnHour(Machine):
     @staticmethod
-    def claim(state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None) -> tuple[State, Pass | None]:
+    def claim(
+        state: State, now: datetime, budget: timedelta, alive: timedelta, token: int | None = None
+    ) -> tuple[State, Pass | None]:
         from durable_core import reference
 
         return reference.claim(state, now, max(budget, timedelta(hours=1)), max(alive, timedelta(hours=1)), token)
@@ -198,7 +201,7 @@ class ClientsTime(SystemTime):
     """The clock of whoever asks."""
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(time.time(), timezone.utc)
+        return datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251 - the mutation
 
 
 class ClientsClock(FileHarness):
@@ -223,7 +226,12 @@ class DueByTheClient(ClientsClock):
     pass
 
 
-@mutant("N294", "CKP-TRANSACT-ATOMIC", "the record is committed before the effect runs, and a process that dies in it leaves it", FileHarness)
+@mutant(
+    "N294",
+    "CKP-TRANSACT-ATOMIC",
+    "the record is committed before the effect runs, and a process that dies in it leaves it",
+    FileHarness,
+)
 class RecordBeforeTheEffect(DoubleCheckpointer):
     async def apply(self, effect: Effect, hand: Hand) -> object:
         with self.vault.transaction() as content:
@@ -254,7 +262,9 @@ class DiesWithItsTaker(DoubleScheduler):
         taken = list(super().take(content))
         for delivery in taken:
             content.answers[f"taker {delivery.workflow}"] = os.getpid()
-        alive = [one for one in taken if one.lapses == 0 or content.answers.get(f"first {one.workflow}", os.getpid()) == os.getpid()]
+        alive = [
+            one for one in taken if one.lapses == 0 or content.answers.get(f"first {one.workflow}", os.getpid()) == os.getpid()
+        ]
         for delivery in taken:
             content.answers.setdefault(f"first {delivery.workflow}", os.getpid())
         return alive

@@ -6,17 +6,16 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from durable_core import reference
-from durable_core.codec import encoded_for
-from durable_core.contract import Pass, Recorded
-from durable_core.errors import NotEncodable
-from durable_core.reference import FENCED, Answer, State
-
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, Machine
 from durable_conformance.mutants.harness import DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import listed, with_claim, with_records
+from durable_core import reference
+from durable_core.codec import encoded_for
+from durable_core.contract import Pass, Recorded, Torn
+from durable_core.errors import NotEncodable
+from durable_core.reference import FENCED, Answer, State
 
 
 def current(state: State, holder: Pass) -> Pass:
@@ -92,7 +91,7 @@ class Comparing(Machine):
         return first
 
     @classmethod
-    def record(cls, state: State, now: datetime, holder: Pass, key: str, encoded: object) -> tuple[State, Answer]:  # type: ignore[override]
+    def record(cls, state: State, now: datetime, holder: Pass, key: str, encoded: object) -> tuple[State, Answer]:
         new = key not in state.ledger.records
         state, answer = reference.record(state, now, holder, key, encoded)
         if isinstance(answer, Recorded):
@@ -281,7 +280,7 @@ class RecordLiftsTheBudget(Machine):
 @mutant("M53", "CKP-RECORD-STILL", "a losing write moves the key to the end")
 class LoserMovesToTheEnd(Machine):
     @staticmethod
-    def supply(state: State, now: datetime, key: str, encoded: object) -> tuple[State, Recorded | reference.Torn]:
+    def supply(state: State, now: datetime, key: str, encoded: object) -> tuple[State, Recorded | Torn]:
         after, answer = reference.supply(state, now, key, encoded)
         return with_records(after, sorted(listed(after), key=lambda one: one.key == key)), answer
 
@@ -343,7 +342,7 @@ class CancelsTheFlush(DoubleCheckpointer):
 @mutant("N023", "CKP-RECORD-CONCURRENT", "an open transaction of the application holds every workflow")
 class TransactionHoldsAll(DoubleCheckpointer):
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
-        while self.vault.staged:
+        while self.vault.staged:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
         return await super().record(holder, key, value)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: D106 - a part of a store is documented where the protocol has it, and a mutant by its text
 """Mutants of the rules that hold everywhere, of the codec, and of what a store says of itself."""
 
 from __future__ import annotations
@@ -5,15 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from typing import TypeVar
-
-from durable_core import reference
-from durable_core.codec import JsonCodec
-from durable_core.contract import Checkpointer, Delivery, Description, Entry, Pass, Recorded, Turn
-from durable_core.errors import Fenced, NotEncodable
-from durable_core.reference import State
-from durable_core.split import SplitDurable
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, TypeVar
 
 from durable_conformance.harness import Opening, Stores
 from durable_conformance.mutants.double import (
@@ -30,6 +24,12 @@ from durable_conformance.mutants.of_transact import NeverCheckpointer, NeverHarn
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import with_wakeup
 from durable_conformance.mutants.vault import Content
+from durable_core import reference
+from durable_core.codec import JsonCodec
+from durable_core.contract import Checkpointer, Delivery, Description, Entry, Listed, Pass, Recorded, Turn
+from durable_core.errors import Fenced, NotEncodable
+from durable_core.reference import State
+from durable_core.split import SplitDurable
 
 A = TypeVar("A")
 HOUR = timedelta(hours=1)
@@ -86,16 +86,12 @@ class RepeatedEndAnswersAgain(Machine):
         return reference.pause(state, now, turn, due)
 
 
-class NoNonce:
-    """Carries a repeated request out again."""
-
-    def answer(self, nonce: str, act: Callable[[Content], A], *, keep: bool) -> A:
-        return super().answer("", act, keep=False)  # type: ignore[misc, no-any-return] # pyright: ignore
-
-
 @mutant("N126", "ANY-REPEAT", "the nonce is ignored by the pair")
-class PairWithoutNonce(NoNonce, DoubleDurable):
-    pass
+class PairWithoutNonce(DoubleHarness):
+    def built(self, at: Opening, link: Link) -> DoubleDurable:
+        durable = super().built(at, link)
+        durable.remembers = durable.scheduler.remembers = False
+        return durable
 
 
 @mutant("N127", "ANY-REPEAT", "a take or an answer whose reply was lost is carried out again, and counted")
@@ -151,7 +147,7 @@ class ReservedTooShort(DoubleCheckpointer):
 @mutant("N133", "ANY-VALID", "a naive instant is taken for UTC")
 class NaiveIsUtc(DoubleScheduler):
     async def wake_at(self, delivery: Delivery, when: datetime, /, *, attempt: int = 1, lapses: int = 0) -> None:
-        aware = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
+        aware = when if when.tzinfo else when.replace(tzinfo=UTC)
         await super().wake_at(delivery, aware, attempt=attempt, lapses=lapses)
 
 
@@ -265,7 +261,9 @@ class Lossy(JsonCodec):
         try:
             return super().encode(value)
         except NotEncodable:
-            return json.dumps(value, default=str, skipkeys=True) if not isinstance(value, (int, list)) else super().encode(value)
+            if type(value) in (int, list):
+                raise
+            return json.dumps(value, default=str, skipkeys=True)
 
 
 @coded("N143", "CDC-REFUSE", "NaN and infinities are encoded, and not JSON")
@@ -331,13 +329,13 @@ class ListsInSilence(DoubleDurable):
 
 @mutant("N150", "DUR-DESCRIBE", "says that it lists, and does not")
 class ListsNothing(DoubleDurable):
-    def listed(self, content: Content, prefix: str, state: object, after: str | None, limit: int) -> Sequence[reference.Listed]:
+    def listed(self, content: Content, prefix: str, state: object, after: str | None, limit: int) -> Sequence[Listed]:
         return []
 
 
 @mutant("N151", "DUR-DESCRIBE", "says that it joins, and loses what was joined")
 class JoinsNothing(DoubleHarness):
-    class transaction(DoubleApplication):  # noqa: N801 - a part of the harness
+    class transaction(DoubleApplication):
         async def commit(self) -> None:
             await self.rollback()
 
@@ -345,7 +343,7 @@ class JoinsNothing(DoubleHarness):
 @mutant("N152", "DUR-DESCRIBE", "a word that is none of the three")
 class AnotherWord(DoubleCheckpointer):
     def description(self) -> Description:
-        return replace(super().description(), survives_kill="maybe", version="")  # type: ignore[arg-type] # pyright: ignore
+        return replace(super().description(), survives_kill="maybe", version="")  # type: ignore[arg-type]
 
 
 class StrongerSplit(SplitDurable[Effect]):
@@ -417,7 +415,7 @@ class DiscardsFirst(SplitDurable[Effect]):
             await self.scheduler.make_ready(workflow)
         return recorded
 
-    seen: set[str] = set()
+    seen: ClassVar[set[str]] = set()
 
 
 @mutant("N155", "DUR-SPLIT-ORDER", "what died half way is not healed by asking again")

@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-
-from durable_core import reference
-from durable_core.contract import Delivery
-from durable_core.reference import State, Wakeup
+from typing import ClassVar
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleScheduler, Machine
@@ -17,6 +14,9 @@ from durable_conformance.mutants.harness import DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import with_wakeup
 from durable_conformance.mutants.vault import Content
+from durable_core import reference
+from durable_core.contract import Delivery
+from durable_core.reference import State, Wakeup
 
 
 def taken(state: State, delivery: Delivery) -> Wakeup | None:
@@ -48,7 +48,12 @@ class TimersLost(DoubleHarness):
         with self.vault_at(at).transaction() as content:
             for workflow in list(content.queue(at.queue).wakeups):
                 state = content.state(workflow, at.queue)
-                if state.wakeup is not None and state.wakeup.receipt is None and state.wakeup.attempt > 1 and state.wakeup.reason is None:
+                if (
+                    state.wakeup is not None
+                    and state.wakeup.receipt is None
+                    and state.wakeup.attempt > 1
+                    and state.wakeup.reason is None
+                ):
                     content.put(with_wakeup(state, None), at.queue)
 
 
@@ -180,10 +185,16 @@ class WaitsForMore(DoubleScheduler):
 class LastInFirstOut(DoubleScheduler):
     def take(self, content: Content) -> Sequence[Delivery]:
         queue, now = content.queue(self.queue), self.time()
-        ready = [(wakeup.due, queue.places[name], name) for name, wakeup in queue.wakeups.items() if wakeup.due <= now and not wakeup.reason]
+        ready = [
+            (wakeup.due, queue.places[name], name)
+            for name, wakeup in queue.wakeups.items()
+            if wakeup.due <= now and not wakeup.reason
+        ]
         if not ready:
             return []
-        state, delivery = self.machine.next_ready(content.state(max(ready)[2], self.queue), now, self.lease, f"receipt {content.next()}")
+        state, delivery = self.machine.next_ready(
+            content.state(max(ready)[2], self.queue), now, self.lease, f"receipt {content.next()}"
+        )
         content.put(state, self.queue)
         return [delivery] if delivery else []
 
@@ -272,8 +283,9 @@ class SameReceipt(DoubleScheduler):
 
 @mutant("N178", "SCH-NEXT-REPEAT", "a repeated take gives nothing, and the first lapses")
 class RepeatedTakeGivesNothing(DoubleScheduler):
-    def answer(self, nonce, act, *, keep):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 # pyright: ignore
-        return super().answer("", act, keep=False)
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        self.remembers = False
 
 
 @mutant("N179", "SCH-NEXT-DEEP", "looks through all sleepers to find one that is due")
@@ -349,7 +361,7 @@ class Waking(Machine):
         return after
 
     @classmethod
-    def wake_at(cls, state: State, now: datetime, delivery: Delivery, when: datetime, attempt: int = 1, lapses: int = 0) -> State:  # type: ignore[override]
+    def wake_at(cls, state: State, now: datetime, delivery: Delivery, when: datetime, attempt: int = 1, lapses: int = 0) -> State:
         before = taken(state, delivery)
         after = reference.wake_at(state, now, delivery, when, attempt, lapses)
         return after if before is None or after.wakeup is None else with_wakeup(after, cls.woken(before, after.wakeup, now, when))
@@ -451,7 +463,11 @@ class AnsweredMoves(Machine):
     @staticmethod
     def wake_at(state: State, now: datetime, delivery: Delivery, when: datetime, attempt: int = 1, lapses: int = 0) -> State:
         asleep = state.wakeup is not None and state.wakeup.receipt is None and state.wakeup.reason is None
-        return with_wakeup(state, Wakeup(when, attempt, lapses)) if asleep else reference.wake_at(state, now, delivery, when, attempt, lapses)
+        return (
+            with_wakeup(state, Wakeup(when, attempt, lapses))
+            if asleep
+            else reference.wake_at(state, now, delivery, when, attempt, lapses)
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- done, bury
@@ -559,7 +575,7 @@ class MissesTheTaken(Machine):
 
 @mutant("N205", "SCH-CANCEL-ALL", "the count outlives it")
 class CountOutlives(DoubleScheduler):
-    counts: dict[str, int] = {}
+    counts: ClassVar[dict[str, int]] = {}
 
     async def cancel(self, workflow: str, /) -> None:
         with self.vault.transaction() as content:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime, timedelta
-
-from durable_core import reference
-from durable_core.contract import Entry, Recorded, Torn
-from durable_core.errors import Fenced
-from durable_core.keys import inbox_key
-from durable_core.reference import State
+from datetime import datetime
+from typing import ClassVar, cast
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, DoubleDurable, Effect, Hand, Machine
 from durable_conformance.mutants.harness import DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import Record, listed, with_claim, with_records
+from durable_core import reference
+from durable_core.contract import Entry, Pass, Recorded, Torn
+from durable_core.errors import Fenced
+from durable_core.keys import inbox_key
+from durable_core.reference import State
 
 
 @mutant("M44", "CKP-SUPPLY-FREE", "refused while a pass is live")
@@ -126,9 +126,9 @@ class SupplyLooksThenWrites(DoubleCheckpointer):
 
 @mutant("N054", "CKP-SUPPLY-ONCE", "overrules an effect's record")
 class OverrulesAnEffect(DoubleCheckpointer):
-    effects: dict[tuple[str, str], bool] = {}
+    effects: ClassVar[dict[tuple[str, str], bool]] = {}
 
-    async def transact(self, holder: reference.Pass, key: str, effect: Effect, /) -> object:
+    async def transact(self, holder: Pass, key: str, effect: Effect, /) -> object:
         value = await super().transact(holder, key, effect)
         self.effects[holder.workflow, key] = True
         return value
@@ -169,7 +169,9 @@ class Numbering(Machine):
         return None
 
     @classmethod
-    def append(cls, state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:  # type: ignore[override]
+    def append(
+        cls, state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         return reference.append(state, now, encoded, once, cls.number(state, encoded))
 
 
@@ -181,7 +183,9 @@ class Naming(Machine):
         return inbox_key(number)
 
     @classmethod
-    def append(cls, state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:  # type: ignore[override]
+    def append(
+        cls, state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         after, entry = reference.append(state, now, encoded, once)
         key = cls.name(int(entry.key[6:]))
         records = listed(after)
@@ -198,7 +202,7 @@ def with_loose_records(state: State, records: list[Record]) -> State:
     for place, one in enumerate(records):
         log.items[place] = one
     log.index = {one.key: place for place, one in enumerate(records)}
-    built.ledger.records.inbox = len(records)  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue]
+    built.ledger.records.inbox = len(records)
     return built
 
 
@@ -235,7 +239,9 @@ class AppendNeedsAClaim(DoubleCheckpointer):
 @mutant("N059", "CKP-APPEND-FREE", "renews the claim")
 class AppendRenews(Machine):
     @staticmethod
-    def append(state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:
+    def append(
+        state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         after, entry = reference.append(state, now, encoded, once, number)
         claim = after.ledger.claim
         return with_claim(after, claim and replace(claim, seen=now)), entry
@@ -272,7 +278,9 @@ class KeyFromValue(DoubleCheckpointer):
 @mutant("M60", "CKP-APPEND-DISTINCT", "equal neighbours are one")
 class EqualNeighbours(Machine):
     @staticmethod
-    def append(state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:
+    def append(
+        state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         records = listed(state)
         if records and records[-1].key.startswith("inbox:") and records[-1].value == encoded:
             return state, Entry(records[-1].key, encoded)
@@ -331,14 +339,18 @@ class GoesByTheLast(DoubleCheckpointer):
 @mutant("N063", "CKP-APPEND-ONCE", "a repeat adds an entry")
 class RepeatAdds(Machine):
     @staticmethod
-    def append(state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:
+    def append(
+        state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         return reference.append(state, now, encoded, None, number)
 
 
 @mutant("N064", "CKP-APPEND-ONCE", "a repeat gives the second value")
 class RepeatGivesItsOwn(Machine):
     @staticmethod
-    def append(state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None) -> tuple[State, Entry[object]]:
+    def append(
+        state: State, now: datetime, encoded: object, once: str | None = None, number: int | None = None
+    ) -> tuple[State, Entry[object]]:
         state, entry = reference.append(state, now, encoded, once, number)
         return state, replace(entry, value=encoded)
 
@@ -356,8 +368,8 @@ class IdIsARecord(DoubleCheckpointer):
 class IdAskedOutside(DoubleCheckpointer):
     async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         with self.vault.transaction() as content:
-            sent = content.answers.get(f"{workflow} {once}")
-        if once is not None and isinstance(sent, Entry):
+            sent = cast("Entry[object] | None", content.answers.get(f"{workflow} {once}"))  # kept below
+        if once is not None and sent is not None:
             return Entry(sent.key, self.codec.decode(str(sent.value)))
         await asyncio.sleep(0)
         entry = await super().append(workflow, value)
@@ -370,8 +382,8 @@ class IdAskedOutside(DoubleCheckpointer):
 class IdForAll(DoubleCheckpointer):
     async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         with self.vault.transaction() as content:
-            sent = content.answers.get(f"once {once}")
-        if once is not None and isinstance(sent, Entry):
+            sent = cast("Entry[object] | None", content.answers.get(f"once {once}"))  # kept below
+        if once is not None and sent is not None:
             return Entry(sent.key, self.codec.decode(str(sent.value)))
         entry = await super().append(workflow, value, once=once)
         with self.vault.transaction() as content:
@@ -379,35 +391,28 @@ class IdForAll(DoubleCheckpointer):
         return entry
 
 
-class ForgetsNonces(DoubleCheckpointer):
-    """Carries a repeated request out again."""
-
-    forgets = True
-
-    def answer(self, nonce, act, *, keep):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 # pyright: ignore
-        return super().answer("" if self.forgets else nonce, act, keep=False)
-
-
 @mutant("N068", "CKP-APPEND-REPEAT", "the nonce is ignored")
-class IgnoresTheNonce(ForgetsNonces):
-    pass
+class IgnoresTheNonce(DoubleCheckpointer):
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        self.remembers = False
 
 
 @mutant("N069", "CKP-APPEND-REPEAT", "the nonce is forgotten after eight appends")
-class ForgetsAfterEight(ForgetsNonces):
-    forgets = False
+class ForgetsAfterEight(DoubleCheckpointer):
     appended = 0
 
     async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         self.appended += 1
-        self.forgets = self.appended > 8
+        self.remembers = self.appended <= 8
         return await super().append(workflow, value, once=once)
 
 
 @mutant("N070", "CKP-APPEND-REPEAT", "the nonce is ignored by deliver")
 class DeliverIgnoresTheNonce(DoubleDurable):
-    def answer(self, nonce, act, *, keep):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 # pyright: ignore
-        return super().answer("", act, keep=False)
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        self.remembers = False
 
 
 @mutant("M63", "CKP-APPEND-RECORD", "entries are kept outside load")
@@ -433,7 +438,10 @@ class LoadConsumes(DoubleCheckpointer):
 class NumberDrawnEarly(DoubleCheckpointer):
     async def append(self, workflow: str, value: object, /, *, once: str | None = None) -> Entry[object]:
         with self.vault.transaction() as content:
-            last = max((int(key[6:]) for key in content.ledgers.get(workflow, reference.Ledger()).records if key.startswith("inbox:")), default=0)
+            last = max(
+                (int(key[6:]) for key in content.ledgers.get(workflow, reference.Ledger()).records if key.startswith("inbox:")),
+                default=0,
+            )
             number = content.counters[f"inbox {workflow}"] = max(last, content.counters.get(f"inbox {workflow}", 0)) + 1
         for _ in range(number * 7 % 5):
             await asyncio.sleep(0)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
-
-from durable_core import reference
-from durable_core.codec import encoded_for
-from durable_core.contract import Description, Pass, Recorded, Torn
-from durable_core.errors import Fenced, Interruption, Misconfigured
-from durable_core.reference import Answer, State
+from datetime import datetime
+from functools import partial
 
 from durable_conformance.harness import Opening
 from durable_conformance.mutants.double import DoubleCheckpointer, Effect, Hand, Machine
@@ -21,6 +14,11 @@ from durable_conformance.mutants.harness import DoubleEffects, DoubleHarness
 from durable_conformance.mutants.registry import mutant
 from durable_conformance.mutants.states import listed, with_claim, with_records
 from durable_conformance.mutants.vault import Content
+from durable_core import reference
+from durable_core.codec import encoded_for
+from durable_core.contract import Description, Pass, Recorded, Torn
+from durable_core.errors import Fenced, Misconfigured
+from durable_core.reference import Answer, State
 
 
 @mutant("M86", "CKP-TRANSACT-ONCE", "whether the key is recorded is asked outside the commit")
@@ -111,7 +109,7 @@ class RecordThenEffect(DoubleCheckpointer):
 
         value = await super().transact(holder, key, watched)
         for hand in hands:
-            await self.request(lambda content, hand=hand: self.keep(content, hand))
+            await self.request(partial(self.keep, hand=hand))
         return value
 
 

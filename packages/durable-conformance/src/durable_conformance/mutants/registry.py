@@ -12,7 +12,7 @@ from typing import TypeVar
 from durable_conformance.case import cases
 from durable_conformance.clauses import Clause, clause
 from durable_conformance.engine import Result, Session
-from durable_conformance.harness import Harness
+from durable_conformance.harness import AnyHarness, Harness
 from durable_conformance.mutants.double import DoubleCheckpointer, DoubleDurable, DoubleScheduler, Machine
 from durable_conformance.mutants.harness import DoubleApplication, DoubleHarness
 from durable_conformance.mutants.vault import Vault
@@ -36,12 +36,12 @@ class Mutant:
     id: str
     clause: Clause
     text: str
-    harness: type[Harness[object]]
+    harness: type[AnyHarness]
 
 
 @dataclass(frozen=True, slots=True)
 class Killing:
-    """What the cases of its clause saw of a mutant; it is killed when one of them saw a promise broken, and not merely an error."""
+    """What the cases of its clause saw of a mutant; it is killed when one saw a promise broken, not an error."""
 
     mutant: Mutant
     results: Sequence[Result]
@@ -70,8 +70,8 @@ def mutant(id: str, name: str, text: str, on: type[DoubleHarness] = DoubleHarnes
             harness: type = made
         else:
             part = next(part for part, base in _PARTS.items() if issubclass(made, base))
-            named = {"name": f"mutant {id}", "importable": classmethod(lambda cls: f"{__name__}:mutant_{id}")}
-            harness = type(made.__name__, (on,), {part: made, **named})
+            harness = type(made.__name__, (on,), {part: made, "name": f"mutant {id}"})
+            setattr(harness, "importable", classmethod(lambda _: f"{__name__}:mutant_{id}"))  # noqa: B010 - by a name that only this type has
         _mutants[id] = Mutant(id, clause(name), text, harness)
         return made
 
@@ -81,7 +81,7 @@ def mutant(id: str, name: str, text: str, on: type[DoubleHarness] = DoubleHarnes
 @cache
 def mutants() -> Sequence[Mutant]:
     """Give all mutants, by their ids."""
-    package = importlib.import_module(__package__)
+    package = importlib.import_module("durable_conformance.mutants")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if module.name.rpartition(".")[2].startswith("of_"):
             importlib.import_module(module.name)
@@ -100,7 +100,7 @@ def score() -> Iterator[Killing]:
         yield hunted(one)
 
 
-def __getattr__(name: str) -> type[Harness[object]]:
+def __getattr__(name: str) -> type[AnyHarness]:
     """Give the harness of a mutant to another process, by the name that it was told."""
     for one in mutants() if name.startswith("mutant_") else ():
         if one.id == name.removeprefix("mutant_"):

@@ -7,10 +7,11 @@ import heapq
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -32,19 +33,17 @@ class SystemTime:
 
     def now(self) -> datetime:
         """Give the time, UTC."""
-        # `clock_gettime` is the clock of the store's host: a process with a wrong clock has changed `time.time` and `datetime` only.
-        import time
-
-        return datetime.fromtimestamp(time.clock_gettime(time.CLOCK_REALTIME), timezone.utc)
+        # A process with a wrong clock has changed `time.time` and `datetime`, and not this.
+        return datetime.fromtimestamp(time.clock_gettime(time.CLOCK_REALTIME), UTC)
 
 
 @dataclass
 class Queue:
     """The wakeups of one queue; the heap may hold stale places, a wakeup knows its own."""
 
-    wakeups: dict[str, Wakeup] = field(default_factory=dict)
-    heap: list[tuple[datetime, int, str]] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
+    wakeups: dict[str, Wakeup] = field(default_factory=dict[str, Wakeup])
+    heap: list[tuple[datetime, int, str]] = field(default_factory=list[tuple[datetime, int, str]])
+    places: dict[str, int] = field(default_factory=dict[str, int])
 
     def put(self, workflow: str, wakeup: Wakeup | None, place: int) -> None:
         """Keep a workflow's wakeup, or forget it."""
@@ -71,14 +70,14 @@ class Queue:
 class Content:
     """Everything that one datastore holds."""
 
-    ledgers: dict[str, Ledger] = field(default_factory=dict)
-    queues: dict[str, Queue] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, object] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(default_factory=dict[str, Ledger])
+    queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+    answers: dict[str, object] = field(default_factory=dict[str, object])
     serial: int = 0
     touched: int = 0
     retention: timedelta | None = None
-    expiring: dict[str, datetime] = field(default_factory=dict)
+    expiring: dict[str, datetime] = field(default_factory=dict[str, datetime])
     now: datetime = datetime.min
 
     def next(self) -> int:
@@ -128,15 +127,15 @@ class Vault:
     poll = 0.0
     content: type[Content] = Content
 
-    def __init__(self, time: Time) -> None:
-        self.time = time
+    def __init__(self, clock: Time) -> None:
+        self.time = clock
         self.asked = 0
         self.staged: dict[str, object] = {}
         self._content = self.content()
         self._lock = threading.RLock()
-        self._wakers: set[Callable[[], None]] = set()
-        if isinstance(time, ManualClock):
-            time.subscribe(self.announce)
+        self._wakers: set[Callable[[], object]] = set()
+        if isinstance(clock, ManualClock):
+            clock.subscribe(self.announce)
 
     @property
     def manual(self) -> bool:
@@ -150,7 +149,7 @@ class Vault:
             return content.touched
 
     @contextmanager
-    def transaction(self) -> Iterator[Content]:
+    def transaction(self) -> Generator[Content]:
         """Give the content, alone."""
         with self._lock:
             self.asked += 1
@@ -163,7 +162,7 @@ class Vault:
             wake()
 
     @contextmanager
-    def listening(self, wake: Callable[[], None]) -> Iterator[float | None]:
+    def listening(self, wake: Callable[[], object]) -> Generator[float | None]:
         """Have `wake` called after every change; gives how often to look besides, in seconds."""
         self._wakers.add(wake)
         try:
@@ -178,12 +177,12 @@ class FileVault(Vault):
     durable = True
     poll = 0.005
 
-    def __init__(self, time: Time, path: Path) -> None:
-        super().__init__(time)
+    def __init__(self, clock: Time, path: Path) -> None:
+        super().__init__(clock)
         self.path = path
 
     @contextmanager
-    def transaction(self) -> Iterator[Content]:
+    def transaction(self) -> Generator[Content]:
         """Give the content, alone among all processes, and keep it when the block ends well."""
         with self._lock, open(self.path.with_suffix(".lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -200,7 +199,7 @@ class FileVault(Vault):
         os.replace(fresh, self.path)
 
     @contextmanager
-    def listening(self, wake: Callable[[], None]) -> Iterator[float | None]:
+    def listening(self, wake: Callable[[], object]) -> Generator[float | None]:
         """Look again every few milliseconds."""
         with super().listening(wake):
             yield self.poll

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from durable_core.contract import Description, Pass, Recorded
-from durable_core.errors import NotEncodable
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.expect import Broken, answers, holds, same
+from durable_core.contract import Description, Pass, Recorded
+from durable_core.errors import NotEncodable
 
 T = TypeVar("T")
 
@@ -69,7 +68,7 @@ def survives_kill(description: Description) -> bool:
 
 
 @asynccontextmanager
-async def unchanged(bench: Bench, workflow: str, what: str) -> AsyncIterator[None]:
+async def unchanged(bench: Bench, workflow: str, what: str) -> AsyncGenerator[None]:
     """Ask that neither records nor their order nor their times change in a block."""
     before = await bench.checkpointer.history(workflow)
     yield

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from durable_core.contract import Entry, Recorded
-from durable_core.keys import MAX_INBOX, inbox_key, inbox_number
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import NotShown, answers, holds, same
 from durable_conformance.suite._common import free, interleaves, together
+from durable_core.contract import Entry, Recorded
+from durable_core.keys import MAX_INBOX, inbox_key, inbox_number
 
 
 @shows("CKP-APPEND-KEY")
@@ -50,7 +49,11 @@ async def it_disturbs_no_pass(bench: Bench) -> None:
         if watch() >= window * 0.9:
             continue
         holds(rival is None, "the claim outlives an append", rival)
-        same(await answers(bench.checkpointer.record(holder, "k", 1), "a record after an append"), Recorded(1, True), "what it gets")
+        same(
+            await answers(bench.checkpointer.record(holder, "k", 1), "a record after an append"),
+            Recorded(1, True),
+            "what it gets",
+        )
         break
     holder = await bench.claim(bench.workflow(), LONG, bench.window)
     await bench.elapse(bench.window * 0.6)
@@ -63,7 +66,9 @@ async def it_disturbs_no_pass(bench: Bench) -> None:
 async def a_long_effect_does_not_hold_it_up(bench: Bench) -> None:
     """It returns while a pass is inside a transact of the same workflow."""
     other, holder = await bench.open(), await bench.claim(bench.workflow())
-    made = bench.effects.meanwhile("c", lambda: answers(other.checkpointer.append(holder.workflow, 1), "append while an effect is at work"))
+    made = bench.effects.meanwhile(
+        "c", lambda: answers(other.checkpointer.append(holder.workflow, 1), "append while an effect is at work")
+    )
     if made is None:
         raise NotShown("the harness has no effect that awaits")
     await bench.checkpointer.transact(holder, "k", made)
@@ -74,10 +79,16 @@ async def many_at_once_are_all_there(bench: Bench) -> None:
     """Sixty appends at once, through two instances, get sixty keys, and load has each value."""
     other, workflow = await bench.open(), bench.workflow()
     stores = (bench.checkpointer, other.checkpointer)
-    entries = await answers(together(*(stores[number % 2].append(workflow, number) for number in range(60))), "sixty appends at once")
+    entries = await answers(
+        together(*(stores[number % 2].append(workflow, number) for number in range(60))), "sixty appends at once"
+    )
     same(len({entry.key for entry in entries}), 60, "how many keys sixty appends at once got")
     loaded = await bench.checkpointer.load(workflow)
-    same({entry.key: entry.value for entry in sorted(entries, key=lambda one: one.key)}, dict(sorted(loaded.items())), "the entries, and load")
+    same(
+        {entry.key: entry.value for entry in sorted(entries, key=lambda one: one.key)},
+        dict(sorted(loaded.items())),
+        "the entries, and load",
+    )
 
 
 @shows("CKP-APPEND-DISTINCT")
@@ -109,7 +120,9 @@ async def keys_sort_as_load_has_them(bench: Bench) -> None:
     other, workflow, last = await bench.open(), bench.workflow(), ""
     for _ in range(8):
         stores = (bench.checkpointer, other.checkpointer) * 5
-        entries = await answers(together(*(store.append(workflow, place) for place, store in enumerate(stores))), "appends at once")
+        entries = await answers(
+            together(*(store.append(workflow, place) for place, store in enumerate(stores))), "appends at once"
+        )
         holds(min(entry.key for entry in entries) > last, "appends that begin after others returned sort after them", entries)
         last = max(entry.key for entry in entries)
         loaded = list(await bench.checkpointer.load(workflow))
@@ -161,7 +174,9 @@ async def the_id_is_no_record(bench: Bench) -> None:
     entry = await bench.checkpointer.append(workflow, 1, once="message")
     same(list(await bench.checkpointer.load(workflow)), [entry.key], "the keys of load")
     same(list(await bench.checkpointer.history(workflow)), [entry.key], "the keys of history")
-    same(await bench.checkpointer.supply(workflow, "message", "free"), Recorded("free", True), "a supply under the name of the id")
+    same(
+        await bench.checkpointer.supply(workflow, "message", "free"), Recorded("free", True), "a supply under the name of the id"
+    )
     await bench.checkpointer.append(elsewhere, 2, once="message")
     same(list((await bench.checkpointer.load(elsewhere)).values()), [2], "what another workflow got under the same id")
 
@@ -190,7 +205,11 @@ async def the_entry_is_an_ordinary_record(bench: Bench) -> None:
         same(await bench.checkpointer.load(holder.workflow), {"a": 1, entry.key: {"m": 1}, "b": 2}, "load")
         history = await bench.checkpointer.history(holder.workflow)
         same([(key, one.value) for key, one in history.items()], [("a", 1), (entry.key, {"m": 1}), ("b", 2)], "history")
-    same(await bench.checkpointer.supply(holder.workflow, entry.key, "other"), Recorded({"m": 1}, False), "a supply under the entry's key")
+    same(
+        await bench.checkpointer.supply(holder.workflow, entry.key, "other"),
+        Recorded({"m": 1}, False),
+        "a supply under the entry's key",
+    )
     await bench.checkpointer.release(holder)
     later = await bench.claim(holder.workflow)
     same(list(await bench.checkpointer.load(later.workflow)), ["a", entry.key, "b"], "the keys of load in the next pass")

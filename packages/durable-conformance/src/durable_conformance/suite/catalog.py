@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from durable_core.contract import Listed, Turn
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import Broken, answers, holds, same
 from durable_conformance.suite._common import lists
+from durable_core.contract import Listed, State, Turn
 
-STATES = ("ready", "running", "sleeping", "blocked", "buried", "finished")
+STATES: tuple[State, ...] = ("ready", "running", "sleeping", "blocked", "buried", "finished")
 
 
-async def one_of_each(bench: Bench, prefix: str) -> dict[str, str]:
+async def one_of_each(bench: Bench, prefix: str) -> dict[State, str]:
     """Make a workflow in each state; gives their ids by state."""
-    ids = {state: f"{prefix}{state}" for state in STATES}
+    ids: dict[State, str] = {state: f"{prefix}{state}" for state in STATES}
     turns: dict[str, Turn] = {}
     for state in ("running", "sleeping", "blocked", "buried", "finished"):
         await bench.durable.arrive(ids[state], "input", state)
@@ -45,7 +44,9 @@ async def each_has_its_state(bench: Bench) -> None:
     ids = await one_of_each(bench, bench.workflow())
     for state, workflow in ids.items():
         one = await listed(bench, workflow)
-        same((one.state, one.records), (state, 2 if state == "finished" else 1), f"state and records of a workflow that is {state}")
+        same(
+            (one.state, one.records), (state, 2 if state == "finished" else 1), f"state and records of a workflow that is {state}"
+        )
         same(one.reason, "reason" if state == "buried" else None, f"the reason of a workflow that is {state}")
         holds(one.first is not None and one.last is not None and one.first <= one.last, "the times of first and last", one)
         same(one.held_until is not None, state == "running", f"whether a workflow that is {state} is held until some time")
@@ -134,7 +135,11 @@ async def what_finished_before_goes(bench: Bench) -> None:
     removed = await answers(bench.catalog.sweep(await bench.scheduler.now()), "sweep")
     same(removed, 1, "how many a sweep took")
     for state, workflow in ids.items():
-        same(bool(await bench.checkpointer.load(workflow)), state != "finished", f"whether a workflow that is {state} keeps its records")
+        same(
+            bool(await bench.checkpointer.load(workflow)),
+            state != "finished",
+            f"whether a workflow that is {state} keeps its records",
+        )
     same(await bench.durable.result(ids["finished"]), None, "result of a swept workflow")
     same(await bench.catalog.sweep(await bench.scheduler.now()), 0, "how many a second sweep took")
 

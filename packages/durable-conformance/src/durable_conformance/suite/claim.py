@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from durable_core.contract import Pass, Recorded
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import NotShown, answers, fenced, holds, same
 from durable_conformance.suite._common import free, held, interleaves, together
+from durable_core.contract import Pass, Recorded
 
 
 @shows("CKP-CLAIM-ONE")
@@ -29,7 +28,11 @@ async def a_live_pass_keeps_others_out(bench: Bench) -> None:
     """While one is live another claim is refused, by the same instance and by a second; other workflows are free."""
     other, holder = await bench.open(), await bench.claim(bench.workflow())
     for store in (bench.checkpointer, other.checkpointer):
-        same(await answers(store.claim(holder.workflow, LONG, LONG), "a claim of a workflow that is held"), None, "a claim of a workflow that is held")
+        same(
+            await answers(store.claim(holder.workflow, LONG, LONG), "a claim of a workflow that is held"),
+            None,
+            "a claim of a workflow that is held",
+        )
     await bench.claim(bench.workflow())
 
 
@@ -99,7 +102,11 @@ async def a_refusal_is_none(bench: Bench) -> None:
     """It is no exception, and comes without waiting for the holder."""
     holder = await bench.claim(bench.workflow())
     for _ in range(3):
-        same(await answers(bench.checkpointer.claim(holder.workflow, LONG, LONG), "a claim of a workflow that is held"), None, "what it gives")
+        same(
+            await answers(bench.checkpointer.claim(holder.workflow, LONG, LONG), "a claim of a workflow that is held"),
+            None,
+            "what it gives",
+        )
 
 
 @shows("CKP-CLAIM-REFUSED", short=True)
@@ -118,7 +125,11 @@ async def a_refusal_changes_nothing(bench: Bench) -> None:
         break
     holder = await bench.claim(bench.workflow())
     same(await bench.checkpointer.claim(holder.workflow, LONG, bench.window), None, "a claim of a workflow that is held")
-    same(await answers(bench.checkpointer.record(holder, "k", 1), "a record after a refused claim"), Recorded(1, True), "what it gets")
+    same(
+        await answers(bench.checkpointer.record(holder, "k", 1), "a record after a refused claim"),
+        Recorded(1, True),
+        "what it gets",
+    )
     await bench.elapse(bench.window * 1.2)
     await held(bench, holder.workflow, "a refused claim did not shorten the holder's")
 
@@ -166,7 +177,11 @@ async def a_new_pass_keeps_what_was_about_to_go(bench: Bench) -> None:
         await bench.elapse(retention / 2)
         holder = await bench.claim(workflow, by=store.checkpointer)
         await bench.elapse(retention)
-        same((await store.checkpointer.load(workflow)).get("k"), 1, "what a claimed workflow still holds when its retention is over")
+        same(
+            (await store.checkpointer.load(workflow)).get("k"),
+            1,
+            "what a claimed workflow still holds when its retention is over",
+        )
         same(await answers(store.checkpointer.record(holder, "r", 1), "a record by its pass"), Recorded(1, True), "what it gets")
 
 
@@ -176,7 +191,11 @@ async def a_holders_effect_does_not_hold_it_up(bench: Bench) -> None:
     other, holder = await bench.open(), await bench.claim(bench.workflow())
 
     async def rival() -> None:
-        same(await answers(other.checkpointer.claim(holder.workflow, LONG, LONG), "a claim while the holder's effect is at work"), None, "what it gives")
+        same(
+            await answers(other.checkpointer.claim(holder.workflow, LONG, LONG), "a claim while the holder's effect is at work"),
+            None,
+            "what it gives",
+        )
 
     made = bench.effects.meanwhile("c", rival)
     if made is None:
@@ -247,8 +266,16 @@ async def both_answer_false_to_a_superseded_pass(bench: Bench) -> None:
     await bench.elapse(bench.window)
     new = await free(bench, old.workflow, "the window is over")
     for stale in (old, replace(new, token=new.token + 1)):
-        same(await answers(bench.checkpointer.renew(stale, LONG), "renew by a superseded pass"), False, f"renew with token {stale.token}")
-        same(await answers(bench.checkpointer.extend(stale, LONG, LONG), "extend by a superseded pass"), False, f"extend with token {stale.token}")
+        same(
+            await answers(bench.checkpointer.renew(stale, LONG), "renew by a superseded pass"),
+            False,
+            f"renew with token {stale.token}",
+        )
+        same(
+            await answers(bench.checkpointer.extend(stale, LONG, LONG), "extend by a superseded pass"),
+            False,
+            f"extend with token {stale.token}",
+        )
     same(await answers(bench.checkpointer.record(new, "k", 1), "a record by the current pass"), Recorded(1, True), "what it gets")
 
 
@@ -259,7 +286,11 @@ async def and_to_a_released_one(bench: Bench) -> None:
     await bench.checkpointer.release(old)
     for _ in range(2):
         same(await answers(bench.checkpointer.renew(old, LONG), "renew after the release"), False, "renew after the release")
-        same(await answers(bench.checkpointer.extend(old, LONG, LONG), "extend after the release"), False, "extend after the release")
+        same(
+            await answers(bench.checkpointer.extend(old, LONG, LONG), "extend after the release"),
+            False,
+            "extend after the release",
+        )
         await bench.checkpointer.release(await free(bench, old.workflow, "a released workflow"))
 
 

@@ -8,12 +8,11 @@ import decimal
 import enum
 import math
 
-from durable_core.codec import shortened
-from durable_core.errors import NotEncodable
-
 from durable_conformance.bench import Bench
 from durable_conformance.case import shows
-from durable_conformance.expect import Broken, alike, answers, holds, same
+from durable_conformance.expect import Broken, alike, answers, holds, mapping, same, sequence
+from durable_core.codec import shortened
+from durable_core.errors import NotEncodable
 
 
 class Colour(enum.IntEnum):
@@ -34,16 +33,76 @@ def deep(levels: int) -> object:
     return value
 
 
+_EMPTY: list[object] = []
+_NOTHING: dict[str, object] = {}
 PLAIN: tuple[object, ...] = (
-    None, True, False, 0, 1, -1, 2**53, 2**53 + 1, 2**64, -(10**40), 0.0, 1.0, 0.1, -1.5, 1e300, 5e-324, "", "a", "\u00e9\u4e2d\U0001f600", "\x01\x7f\u2028",
-    " \n\t\"'\\/", [], {}, [None], {"": 1}, {"a": {"b": [1, 2.0, True, None]}}, [[], {}], {"k": []}, "x" * 100_000, [1] * 1_000, {"b": 1, "a": 2}, deep(100),
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**53,
+    2**53 + 1,
+    2**64,
+    -(10**40),
+    0.0,
+    1.0,
+    0.1,
+    -1.5,
+    1e300,
+    5e-324,
+    "",
+    "a",
+    "\u00e9\u4e2d\U0001f600",
+    "\x01\x7f\u2028",
+    " \n\t\"'\\/",
+    _EMPTY,
+    _NOTHING,
+    [None],
+    {"": 1},
+    {"a": {"b": [1, 2.0, True, None]}},
+    [_EMPTY, _NOTHING],
+    {"k": _EMPTY},
+    "x" * 100_000,
+    [1] * 1_000,
+    {"b": 1, "a": 2},
+    deep(100),
+)
 
 DOUBTFUL: tuple[object, ...] = (
-    math.nan, math.inf, -math.inf, -0.0, b"bytes", bytearray(b"b"), {1, 2}, frozenset({1}), {1: "a"}, {True: 1}, {None: 1}, {1.5: 1}, object(), Colour.RED,
-    Text("t"), decimal.Decimal("1.10"), datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc), datetime.timedelta(1), "\udc80", {"\udc80": 1},
-    collections.defaultdict(int, a=1), collections.OrderedDict(a=1), 1 + 2j, range(3), 10**5000, deep(5_000), [math.nan], {"a": {"b": b"x"}}, ..., int, "a\0b",
-)  # fmt: skip
+    math.nan,
+    math.inf,
+    -math.inf,
+    -0.0,
+    b"bytes",
+    bytearray(b"b"),
+    {1, 2},
+    frozenset({1}),
+    {1: "a"},
+    {True: 1},
+    {None: 1},
+    {1.5: 1},
+    object(),
+    Colour.RED,
+    Text("t"),
+    decimal.Decimal("1.10"),
+    datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+    datetime.timedelta(1),
+    "\udc80",
+    {"\udc80": 1},
+    collections.defaultdict(int, a=1),
+    collections.OrderedDict([("a", 1)]),
+    1 + 2j,
+    range(3),
+    10**5000,
+    deep(5_000),
+    [math.nan],
+    {"a": {"b": b"x"}},
+    ...,
+    int,
+    "a\0b",
+)
 
 
 @shows("CDC-ROUND")
@@ -66,10 +125,13 @@ async def _roundtrip(bench: Bench, value: object) -> object:
 
 def _unordered(one: object, other: object) -> bool:
     """Say whether two values are alike, but for the order of mappings, which JSON does not keep."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():  # pyright: ignore[reportUnknownMemberType]
-        return all(_unordered(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
-        return all(_unordered(a, b) for a, b in zip(one, other, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    kinds = (type(one), type(other))
+    if kinds == (dict, dict):
+        firsts, seconds = mapping(one), mapping(other)
+        return firsts.keys() == seconds.keys() and all(_unordered(firsts[key], seconds[key]) for key in firsts)
+    if kinds == (list, list):
+        these, those = sequence(one), sequence(other)
+        return len(these) == len(those) and all(_unordered(a, b) for a, b in zip(these, those, strict=True))
     return alike(one, other)
 
 
@@ -98,7 +160,11 @@ async def what_it_cannot_carry_it_refuses(bench: Bench) -> None:
             raise Broken(f"a refusal of {shortened(value, 40)} is NotEncodable", f"{type(other).__name__}: {other}") from other
         holds(_identical(given, value), f"{shortened(value, 40)} comes back equal, of the same type, or is refused", given)
         await bench.checkpointer.supply(workflow, f"k{number}", value)
-        holds(_identical((await bench.checkpointer.load(workflow))[f"k{number}"], value), f"{shortened(value, 40)} is loaded as it was recorded", "another value")
+        holds(
+            _identical((await bench.checkpointer.load(workflow))[f"k{number}"], value),
+            f"{shortened(value, 40)} is loaded as it was recorded",
+            "another value",
+        )
 
 
 def _identical(one: object, other: object) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from durable_core.keys import inbox_key
-
 from durable_conformance import races
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import Broken, holds, same
 from durable_conformance.processes import Process
 from durable_conformance.races import Stores, judge, raced
+from durable_core.keys import inbox_key
 
 
 async def instances(bench: Bench, count: int) -> list[Stores]:
@@ -124,7 +123,11 @@ async def cursors(bench: Bench, writers: Sequence[Stores], readers: Sequence[Sto
             if last:
                 break
         missed = sorted(sent - {str(value) for value in got})
-        holds(not missed, "a reader that asks for keys after the last it saw gets every entry", f"it missed {missed[:10]}, {len(missed)} of {len(sent)}")
+        holds(
+            not missed,
+            "a reader that asks for keys after the last it saw gets every entry",
+            f"it missed {missed[:10]}, {len(missed)} of {len(sent)}",
+        )
         same(len(got), len(sent), "how many entries it got")
 
     async with asyncio.TaskGroup() as group:

@@ -178,10 +178,10 @@ async def there_is_no_gap_for_a_write(bench: Bench) -> None:
                     return 0
             return 0
 
-        async def discard(workflow: str = holder.workflow) -> int:
+        async def discard(workflow: str = holder.workflow, turns: int = number % 8) -> int:
             import asyncio
 
-            for _ in range(number % 8):
+            for _ in range(turns):
                 await asyncio.sleep(0)
             return await other.checkpointer.discard(workflow)
 

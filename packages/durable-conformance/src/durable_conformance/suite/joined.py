@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from durable_core.contract import Recorded
-from durable_core.errors import ReservedKey
-
 from durable_conformance.bench import NOW, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import answers, holds, raises, same
 from durable_conformance.suite._common import joins
+from durable_core.contract import Recorded
+from durable_core.errors import ReservedKey
 
 
 @shows("DUR-JOINED", "joined", when=joins)
@@ -74,7 +73,11 @@ async def several_calls_are_one_commit(bench: Bench) -> None:
     await bench.durable.arrive(gone, "k", 1)
     async with bench.harness.application(bench.at) as application:
         await application.client.arrive(kept, "k", "first")
-        same(await application.client.arrive(kept, "k", "second"), Recorded("first", False), "what a second arrive in the transaction gives")
+        same(
+            await application.client.arrive(kept, "k", "second"),
+            Recorded("first", False),
+            "what a second arrive in the transaction gives",
+        )
         first = await application.client.deliver(kept, 1)
         second = await application.client.deliver(kept, 2)
         same(await answers(application.client.delete(gone), "delete in an application's transaction"), 1, "what it removes")

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from durable_conformance.bench import NOW, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import Broken, alike, answers, holds, same
 from durable_conformance.suite._common import transacts
 
-
 STRANGE = (
-    ("a", "a:"), ("a:b", "a"), ("a", "a%"), ("a_", "ab"), ("a*", "ab"), ("a", "A"), ("a", "a "), ("a", "\ta"), ("\u00e9", "e\u0301"),
-    ("{a}", "a"), ("a{b}c", "a{b}d"), ("}a", "{}a"), ("a/b", "a/B"), ("'", '"'), ("a;--", "a;"), ("\u212b", "\u00c5"), ("ss", "\u00df"),
-    ("\U0001f600", "\U0001f601"), ("..", "."), ("a\\", "a\\\\"), ("a\n", "a\r"), ("0", "00"), ("-1", "1"), ("null", "None"), ("a" * 990, "a" * 989),
-)  # fmt: skip
+    ("a", "a:"),
+    ("a:b", "a"),
+    ("a", "a%"),
+    ("a_", "ab"),
+    ("a*", "ab"),
+    ("a", "A"),
+    ("a", "a "),
+    ("a", "\ta"),
+    ("\u00e9", "e\u0301"),
+    ("{a}", "a"),
+    ("a{b}c", "a{b}d"),
+    ("}a", "{}a"),
+    ("a/b", "a/B"),
+    ("'", '"'),
+    ("a;--", "a;"),
+    ("\u212b", "\u00c5"),
+    ("ss", "\u00df"),
+    ("\U0001f600", "\U0001f601"),
+    ("..", "."),
+    ("a\\", "a\\\\"),
+    ("a\n", "a\r"),
+    ("0", "00"),
+    ("-1", "1"),
+    ("null", "None"),
+    ("a" * 990, "a" * 989),
+)
 
 
 def strange(bench: Bench) -> list[str]:
@@ -82,14 +105,14 @@ async def an_effect_takes_its_place(bench: Bench) -> None:
 @shows("CKP-LOAD-ORDER")
 async def the_order_outlives_size(bench: Bench) -> None:
     """Six hundred records, or one of more than 64 bytes among ten, come in their order."""
-    await _ordered(bench, [f"k{bench.random.randrange(10**9)}-{number}" for number in range(600)], lambda _: "short")
+    await _ordered(bench, [f"k{bench.random.randrange(10**9)}-{number}" for number in range(600)], lambda _place: "short")
     await _ordered(bench, [f"{letter}" for letter in "qwertzuiop"], lambda place: "x" * (65 if place == 4 else 1))
 
 
-async def _ordered(bench: Bench, keys: list[str], value: object) -> None:
+async def _ordered(bench: Bench, keys: list[str], value: Callable[[int], str]) -> None:
     workflow = bench.workflow()
     for place, key in enumerate(keys):
-        await bench.checkpointer.supply(workflow, key, value(place) if callable(value) else value)
+        await bench.checkpointer.supply(workflow, key, value(place))
     same(list(await bench.checkpointer.load(workflow)), keys, f"the keys of load, of {len(keys)} records")
 
 
@@ -204,7 +227,11 @@ async def strange_ids_keep_their_own_records(bench: Bench) -> None:
         same(await bench.checkpointer.discard(workflow), 1, f"what discard of {workflow!r} removes")
         sample = bench.random.sample(ids, min(3, len(ids)))
         for other in sample:
-            holds("k" in await bench.checkpointer.load(other), f"{other!r} keeps its record when {workflow!r} is discarded", "it is gone")
+            holds(
+                "k" in await bench.checkpointer.load(other),
+                f"{other!r} keeps its record when {workflow!r} is discarded",
+                "it is gone",
+            )
 
 
 @shows("CKP-LOAD-ISOLATED")

@@ -9,7 +9,7 @@ from durable_conformance.suite._common import co_commits
 
 @shows("CKP-RECORD-ONCE", apart="Ledgers")
 async def any_records_in_turn_are_as_the_reference_has_them(_bench: Bench) -> None:
-    """Random programs of every checkpointer method, on two workflows, with time passing: each answer is the reference machine's."""
+    """Random programs of all checkpointer methods, on two workflows, with time passing: each answer is the reference's."""
 
 
 @shows("SCH-READY-EVENTUALLY", apart="Wakeups")

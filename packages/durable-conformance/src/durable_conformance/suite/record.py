@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from durable_core.contract import Pass, Recorded
-from durable_core.errors import Fenced, NotEncodable
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import answers, fenced, holds, raises, same
@@ -19,12 +16,13 @@ from durable_conformance.suite._common import (
     interleaves,
     joins,
     kept_alive,
-    lapses_on_time,
     superseded,
     together,
     unchanged,
     unencodable,
 )
+from durable_core.contract import Pass, Recorded
+from durable_core.errors import NotEncodable
 
 
 @shows("CKP-RECORD-DURABLE")
@@ -120,21 +118,30 @@ async def the_current_pass_writes(bench: Bench) -> None:
     workflow = bench.workflow()
     for number in range(13):
         holder = await bench.claim(workflow)
-        same((await answers(bench.checkpointer.record(holder, f"k{number}", 1), "a record by the current pass")).first, True, "`first`")
+        same(
+            (await answers(bench.checkpointer.record(holder, f"k{number}", 1), "a record by the current pass")).first,
+            True,
+            "`first`",
+        )
         await bench.checkpointer.release(holder)
 
 
 @shows("CKP-RECORD-FENCED")
 async def a_superseded_pass_is_refused(bench: Bench) -> None:
-    """A pass is fenced by the next, whether that one is live, released, or many passes ago; also over the tokens 9, 10, 99, 100."""
+    """A pass is fenced by the next, whether that one is live, released, or long gone; also over the tokens 9, 10, 99, 100."""
     workflow, old = bench.workflow(), list[Pass]()
     for number in range(102):
         holder = await bench.claim(workflow)
-        for stale in ([old[-1], bench.random.choice(old)] if number in (1, 2, 9, 10, 11, 99, 100, 101) else ()):
-            await fenced(bench.checkpointer.record(stale, "k", 1), f"a record with token {stale.token} after {holder.token} was issued")
+        for stale in [old[-1], bench.random.choice(old)] if number in (1, 2, 9, 10, 11, 99, 100, 101) else ():
+            await fenced(
+                bench.checkpointer.record(stale, "k", 1), f"a record with token {stale.token} after {holder.token} was issued"
+            )
         await bench.checkpointer.release(holder)
         if number in (1, 10, 101):
-            await fenced(bench.checkpointer.record(old[-1], "k", 1), f"a record with token {old[-1].token} after {holder.token} was released")
+            await fenced(
+                bench.checkpointer.record(old[-1], "k", 1),
+                f"a record with token {old[-1].token} after {holder.token} was released",
+            )
         old.append(holder)
     same(await bench.checkpointer.load(workflow), {}, "load after refused writes only")
 
@@ -158,7 +165,7 @@ async def a_token_never_issued_is_refused(bench: Bench) -> None:
     for stranger in (above(holder), above(holder, 1000), above(holder, -1), replace(holder, workflow=bench.workflow())):
         await fenced(
             bench.checkpointer.record(stranger, "k", 1),
-            f"a record to {stranger.workflow!r} with token {stranger.token}, the last one of {holder.workflow!r} being {holder.token}",
+            f"a record to {stranger.workflow!r} with token {stranger.token}, {holder.workflow!r} being at {holder.token}",
         )
         same(await bench.checkpointer.load(stranger.workflow), {}, "load after refused writes only")
 
@@ -267,7 +274,9 @@ async def many_keys_at_once_all_land(bench: Bench) -> None:
     """Sixty records of one pass at once, through two instances: each gets its own, all are there, none twice."""
     other, holder = await bench.open(), await bench.claim(bench.workflow())
     stores = (bench.checkpointer, other.checkpointer)
-    given = await answers(together(*(stores[number % 2].record(holder, f"k{number}", number) for number in range(60))), "sixty records at once")
+    given = await answers(
+        together(*(stores[number % 2].record(holder, f"k{number}", number) for number in range(60))), "sixty records at once"
+    )
     same(list(given), [Recorded(number, True) for number in range(60)], "what sixty records at once get")
     loaded = await bench.checkpointer.load(holder.workflow)
     same(dict(sorted(loaded.items())), {f"k{number}": number for number in sorted(range(60), key=str)}, "load")
@@ -318,7 +327,9 @@ async def an_open_transaction_holds_its_own_workflow_only(bench: Bench) -> None:
     holder = await bench.claim(bench.workflow())
     async with bench.harness.application(bench.at) as application:
         await application.client.arrive(bench.workflow(), "k", 1)
-        given = await answers(bench.checkpointer.record(holder, "k", 1), "a record beside an open transaction of another workflow")
+        given = await answers(
+            bench.checkpointer.record(holder, "k", 1), "a record beside an open transaction of another workflow"
+        )
         same(given, Recorded(1, True), "what a record beside an open transaction gets")
 
 
@@ -342,4 +353,8 @@ async def and_the_claim_stays_usable(bench: Bench) -> None:
     await raises(bench.checkpointer.record(holder, "k", wrong), NotEncodable, "a record of what the codec refuses")
     await held(bench, holder.workflow, "after a refused value")
     same(await bench.checkpointer.renew(holder, LONG), True, "renew after a refused value")
-    same(await answers(bench.checkpointer.record(holder, "k", 1), "a record after a refused value"), Recorded(1, True), "what a record gets")
+    same(
+        await answers(bench.checkpointer.record(holder, "k", 1), "a record after a refused value"),
+        Recorded(1, True),
+        "what a record gets",
+    )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from durable_conformance.bench import LONG, NOW, Bench
+from durable_conformance.case import shows
+from durable_conformance.expect import Broken, answers, holds, raises, same
+from durable_conformance.suite._common import unchanged
 from durable_core import contract
 from durable_core.contract import Delivery, Pass, Turn
 from durable_core.errors import ReservedKey
 from durable_core.keys import inbox_key
-
-from durable_conformance.bench import LONG, NOW, Bench
-from durable_conformance.case import shows
-from durable_conformance.expect import Broken, answers, fenced, holds, raises, same
-from durable_conformance.suite._common import unchanged
 
 TICK = timedelta(milliseconds=2)
 
@@ -76,7 +74,11 @@ async def a_write_repeated_by_the_caller_changes_nothing(bench: Bench) -> None:
 async def so_does_a_second_claim(bench: Bench) -> None:
     """A claim that the caller repeats is refused until the window ends, and the first stands."""
     holder = await bench.claim(bench.workflow(), LONG, bench.window * 3)
-    same(await answers(bench.checkpointer.claim(holder.workflow, LONG, LONG), "a repeated claim"), None, "what a repeated claim gives")
+    same(
+        await answers(bench.checkpointer.claim(holder.workflow, LONG, LONG), "a repeated claim"),
+        None,
+        "what a repeated claim gives",
+    )
     same(await answers(bench.checkpointer.renew(holder, LONG), "renew"), True, "renew after a repeated claim")
 
 
@@ -146,7 +148,9 @@ async def refused(call: Coroutine[object, object, object], what: str) -> None:
 
 @shows("ANY-VALID")
 async def bad_names_are_refused_by_every_method(bench: Bench) -> None:
-    """An id, key or `once` that is empty, has NUL or a lone surrogate, or more than 1 000 bytes is a ValueError, and nothing is done."""
+    """An id, key or `once` that is empty, has NUL or a lone surrogate, or more than 1 000 bytes is a ValueError, and nothing is
+    done.
+    """
     good = bench.workflow()
     holder = await bench.claim(good)
     for bad in BAD_NAMES:
@@ -216,7 +220,7 @@ async def bad_numbers_are_refused(bench: Bench) -> None:
         await refused(store.extend(holder, bad, LONG), f"extend with a budget of {bad}")
         await refused(store.extend(holder, LONG, bad), f"extend with a window of {bad}")
         await refused(_awaited(durable.begin(NOW, bad)), f"begin with a budget of {bad}")
-    naive = datetime(2030, 1, 1)  # noqa: DTZ001 - naive on purpose
+    naive = datetime(2030, 1, 1)
     await refused(scheduler.wake_at(turn.delivery, naive), "wake_at with a naive instant")
     await refused(durable.pause(turn, naive), "pause until a naive instant")
     await refused(store.load(holder.workflow, skip=-1), "load with skip=-1")
@@ -236,8 +240,12 @@ async def _awaited(call: Awaitable[object]) -> object:
 
 @shows("ANY-POSITIONAL")
 async def every_method_is_the_stores_own(bench: Bench) -> None:
-    """Nothing is inherited from a protocol (such a method returns None), all is async, and parameters may be given by position."""
-    for part, protocol in ((bench.checkpointer, contract.Checkpointer), (bench.scheduler, contract.Scheduler), (bench.durable, contract.Durable)):
+    """Nothing is inherited from a protocol (such a method returns None), all is async, and parameters go by position."""
+    for part, protocol in (
+        (bench.checkpointer, contract.Checkpointer),
+        (bench.scheduler, contract.Scheduler),
+        (bench.durable, contract.Durable),
+    ):
         for name, promised in inspect.getmembers(protocol, inspect.isfunction):
             if name.startswith("_"):
                 continue
@@ -250,7 +258,7 @@ async def every_method_is_the_stores_own(bench: Bench) -> None:
 
 
 def _is_async(method: Callable[..., object]) -> bool:
-    return asyncio.iscoroutinefunction(method) or asyncio.iscoroutinefunction(inspect.unwrap(method))
+    return inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 def _positional(who: str, own: Callable[..., object], promised: Callable[..., object]) -> None:

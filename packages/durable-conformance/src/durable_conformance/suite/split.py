@@ -6,15 +6,28 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from durable_core.contract import Checkpointer, Durable, Finished, Scheduler, Turn
-from durable_core.split import SplitDurable
-
 from durable_conformance.bench import LONG, NOW, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import answers, holds, same
 from durable_conformance.suite._common import free, splits
+from durable_core.contract import Checkpointer, Durable, Finished, Scheduler, Turn
+from durable_core.split import SplitDurable
 
-WRITES = ("record", "supply", "append", "claim", "release", "discard", "make_ready", "next_ready", "wake_at", "done", "bury", "cancel", "load")
+WRITES = (
+    "record",
+    "supply",
+    "append",
+    "claim",
+    "release",
+    "discard",
+    "make_ready",
+    "next_ready",
+    "wake_at",
+    "done",
+    "bury",
+    "cancel",
+    "load",
+)
 
 
 class Crash(Exception):
@@ -25,7 +38,7 @@ class Crash(Exception):
 class Log:
     """The calls that two halves got, and before which one to crash."""
 
-    calls: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list[str])
     crash_before: str = ""
 
 
@@ -102,6 +115,12 @@ async def every_transition_has_its_order(bench: Bench) -> None:
     ordered(log, ["cancel", "discard"], "delete")
 
 
+async def _client(durable: Durable[object], name: str, workflow: str) -> object:
+    if name == "arrive":
+        return await durable.arrive(workflow, "k", 1)
+    return await (durable.deliver(workflow, 1, once="id") if name == "deliver" else durable.delete(workflow))
+
+
 @shows("DUR-SPLIT-ORDER", when=splits)
 async def asking_again_heals_a_client(bench: Bench) -> None:
     """arrive, deliver or delete that died between its writes is whole when it is asked again."""
@@ -111,18 +130,15 @@ async def asking_again_heals_a_client(bench: Bench) -> None:
         if name == "delete":
             await durable.arrive(workflow, "k", 1)
         log.crash_before = "discard" if name == "delete" else "make_ready"
-        calls: Mapping[str, Callable[[], Awaitable[object]]] = {
-            "arrive": lambda workflow=workflow: durable.arrive(workflow, "k", 1),
-            "deliver": lambda workflow=workflow: durable.deliver(workflow, 1, once="id"),
-            "delete": lambda workflow=workflow: durable.delete(workflow),
-        }
         try:
-            await calls[name]()
+            await _client(durable, name, workflow)
         except Crash:
             pass
         await bench.nothing_ready(f"{name} died before the queue was told, or after it was cancelled")
-        await answers(calls[name](), f"{name}, asked again")
-        same(len(await bench.checkpointer.load(workflow)), 0 if name == "delete" else 1, f"how many records there are after {name}")
+        await answers(_client(durable, name, workflow), f"{name}, asked again")
+        same(
+            len(await bench.checkpointer.load(workflow)), 0 if name == "delete" else 1, f"how many records there are after {name}"
+        )
         if name != "delete":
             await bench.scheduler.done(await bench.take(workflow))
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from durable_core.contract import Recorded
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import NotShown, answers, holds, same
 from durable_conformance.suite._common import firsts, free, held, interleaves, together, transacts
+from durable_core.contract import Recorded
 
 
 @shows("CKP-SUPPLY-FREE")
 async def it_needs_no_claim(bench: Bench) -> None:
     """It writes where nobody ever claimed, where a pass is live, and after one released."""
     workflow = bench.workflow()
-    same(await answers(bench.checkpointer.supply(workflow, "a", 1), "supply where nobody ever claimed"), Recorded(1, True), "what it gets")
+    same(
+        await answers(bench.checkpointer.supply(workflow, "a", 1), "supply where nobody ever claimed"),
+        Recorded(1, True),
+        "what it gets",
+    )
     holder = await bench.claim(workflow)
-    same(await answers(bench.checkpointer.supply(workflow, "b", 2), "supply while a pass is live"), Recorded(2, True), "what it gets")
+    same(
+        await answers(bench.checkpointer.supply(workflow, "b", 2), "supply while a pass is live"),
+        Recorded(2, True),
+        "what it gets",
+    )
     await bench.checkpointer.release(holder)
     same(await answers(bench.checkpointer.supply(workflow, "c", 3), "supply after a release"), Recorded(3, True), "what it gets")
     same(await bench.checkpointer.load(workflow), {"a": 1, "b": 2, "c": 3}, "load")
@@ -64,7 +71,11 @@ async def the_first_supply_stands(bench: Bench) -> None:
     workflow = bench.workflow()
     same(await bench.checkpointer.supply(workflow, "k", "first"), Recorded("first", True), "what the first supply gets")
     same(await bench.checkpointer.supply(workflow, "k", "second"), Recorded("first", False), "what a second supply gets")
-    same(await bench.checkpointer.supply(workflow, "k", "first"), Recorded("first", True), "what the first value, supplied again, gets")
+    same(
+        await bench.checkpointer.supply(workflow, "k", "first"),
+        Recorded("first", True),
+        "what the first value, supplied again, gets",
+    )
     same(await bench.checkpointer.load(workflow), {"k": "first"}, "load")
 
 
@@ -73,9 +84,15 @@ async def a_pass_and_a_supply_are_alike(bench: Bench) -> None:
     """Whichever of record and supply comes first stands, and both are told so."""
     holder = await bench.claim(bench.workflow())
     await bench.checkpointer.record(holder, "r", "recorded")
-    same(await bench.checkpointer.supply(holder.workflow, "r", "supplied"), Recorded("recorded", False), "what a supply after a record gets")
+    same(
+        await bench.checkpointer.supply(holder.workflow, "r", "supplied"),
+        Recorded("recorded", False),
+        "what a supply after a record gets",
+    )
     await bench.checkpointer.supply(holder.workflow, "s", "supplied")
-    same(await bench.checkpointer.record(holder, "s", "recorded"), Recorded("supplied", False), "what a record after a supply gets")
+    same(
+        await bench.checkpointer.record(holder, "s", "recorded"), Recorded("supplied", False), "what a record after a supply gets"
+    )
     same(await bench.checkpointer.load(holder.workflow), {"r": "recorded", "s": "supplied"}, "load")
 
 
@@ -84,7 +101,11 @@ async def an_effect_and_a_supply_are_alike(bench: Bench) -> None:
     """A supply after an effect gets the effect's record."""
     holder = await bench.claim(bench.workflow())
     await bench.checkpointer.transact(holder, "k", bench.effects.add("c", "applied"))
-    same(await bench.checkpointer.supply(holder.workflow, "k", "supplied"), Recorded("applied", False), "what a supply after an effect gets")
+    same(
+        await bench.checkpointer.supply(holder.workflow, "k", "supplied"),
+        Recorded("applied", False),
+        "what a supply after an effect gets",
+    )
 
 
 @shows("CKP-SUPPLY-ONCE")

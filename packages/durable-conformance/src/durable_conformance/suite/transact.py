@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from durable_core.contract import Recorded, Torn
-from durable_core.errors import EffectTorn, Fenced, Interruption, Misconfigured, NotEncodable
-
 from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import shows
-from durable_conformance.expect import Broken, NotApplicable, NotShown, alike, answers, fenced, holds, raises, same
+from durable_conformance.expect import Broken, NotApplicable, NotShown, answers, fenced, holds, raises, same
 from durable_conformance.suite._common import (
     free,
     interleaves,
@@ -23,6 +20,8 @@ from durable_conformance.suite._common import (
     undoes,
     unencodable,
 )
+from durable_core.contract import Recorded, Torn
+from durable_core.errors import EffectTorn, Misconfigured, NotEncodable
 
 
 async def applied(bench: Bench, counter: str, times: int, promised: str) -> None:
@@ -59,7 +58,8 @@ async def it_is_applied_once_by_calls_at_once(bench: Bench) -> None:
     for number in range(10):
         stores = (bench.checkpointer, other.checkpointer) * 2
         given = await answers(
-            together(*(store.transact(holder, f"k{number}", effect(bench, f"c{number}")) for store in stores)), "four transacts of one key at once"
+            together(*(store.transact(holder, f"k{number}", effect(bench, f"c{number}")) for store in stores)),
+            "four transacts of one key at once",
         )
         same(list(given), ["done"] * 4, "what four transacts of one key at once give")
         await applied(bench, f"c{number}", 1, "four transacts of one key at once")
@@ -84,14 +84,20 @@ async def an_effect_that_fails_leaves_nothing(bench: Bench) -> None:
         async with unchanged(bench, holder.workflow, "an effect that failed"):
             await _fails(bench, bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=first)))
             await applied(bench, "c", 0, "an effect that failed")
-    same(await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"), "done", "what the next transact gives")
+    same(
+        await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"),
+        "done",
+        "what the next transact gives",
+    )
     await applied(bench, "c", 1, "a failed effect and a good one")
 
 
 async def _fails(bench: Bench, call: object) -> None:
     assert asyncio.iscoroutine(call)
     raised = await raises(call, Exception, "transact of an effect that fails, which raises the effect's own error and")
-    holds(not isinstance(raised, (NotEncodable, Misconfigured, EffectTorn)), "the effect's own error passes through", repr(raised))
+    holds(
+        not isinstance(raised, (NotEncodable, Misconfigured, EffectTorn)), "the effect's own error passes through", repr(raised)
+    )
 
 
 @shows("CKP-TRANSACT-ATOMIC", "effects", when=undoes)
@@ -99,7 +105,11 @@ async def a_result_that_cannot_be_stored_undoes_the_effect(bench: Bench) -> None
     """When the codec refuses the result, the effect is undone and the key is free."""
     holder, wrong = await bench.claim(bench.workflow()), unencodable(bench)
     async with unchanged(bench, holder.workflow, "a result that cannot be stored"):
-        await raises(bench.checkpointer.transact(holder, "k", effect(bench, "c", wrong)), NotEncodable, "transact of a result that the codec refuses")
+        await raises(
+            bench.checkpointer.transact(holder, "k", effect(bench, "c", wrong)),
+            NotEncodable,
+            "transact of a result that the codec refuses",
+        )
     await applied(bench, "c", 0, "a result that cannot be stored")
     same(await bench.checkpointer.transact(holder, "k", effect(bench, "c")), "done", "what the next transact gives")
 
@@ -130,11 +140,16 @@ async def _settled(bench: Bench, workflow: str, counter: str, what: str) -> None
 async def the_record_is_what_a_reload_gives(bench: Bench) -> None:
     """Whatever an effect gives, the call, the repeated call and load give the same value, or it is refused."""
     holder = await bench.claim(bench.workflow())
-    for number, value in enumerate((2**53 + 1, None, [], {}, "", 0, False, "\u00e9", [[], {}], -1.5)):
+    empty: list[object] = []
+    nothing: dict[str, object] = {}
+    values: tuple[object, ...] = (2**53 + 1, None, empty, nothing, "", 0, False, "\u00e9", [empty, nothing], -1.5)
+    for number, value in enumerate(values):
         made = bench.effects.add(f"c{number}", value)
         if made is None:
             continue
-        given = await answers(bench.checkpointer.transact(holder, f"k{number}", made), f"transact of an effect that gives {value!r}")
+        given = await answers(
+            bench.checkpointer.transact(holder, f"k{number}", made), f"transact of an effect that gives {value!r}"
+        )
         same(given, bench.checkpointer.roundtrip(value), f"what transact gives for {value!r}")
         same((await bench.checkpointer.load(holder.workflow))[f"k{number}"], given, f"load of what an effect gave as {value!r}")
 
@@ -148,7 +163,11 @@ async def a_recorded_key_runs_no_effect(bench: Bench) -> None:
     ran: list[str] = []
     for key, promised in (("r", "recorded"), ("s", None)):
         made = bench.effects.inside("c", lambda: ran.append("ran")) or effect(bench, "c")
-        same(await answers(bench.checkpointer.transact(holder, key, made), "transact of a recorded key"), promised, f"what transact of {key!r} gives")
+        same(
+            await answers(bench.checkpointer.transact(holder, key, made), "transact of a recorded key"),
+            promised,
+            f"what transact of {key!r} gives",
+        )
     same(ran, [], "how often the effect of a recorded key ran")
     await applied(bench, "c", 0, "a recorded key")
 
@@ -184,7 +203,9 @@ async def a_pass_superseded_meanwhile_applies_nothing(bench: Bench) -> None:
         await answers(bench.claim(holder.workflow, by=other.checkpointer), "a rival's claim while an effect is at work")
 
     made = bench.effects.meanwhile("c", rival)
-    await fenced(bench.checkpointer.transact(holder, "k", made), "transact by a pass that was superseded while its effect was at work")
+    await fenced(
+        bench.checkpointer.transact(holder, "k", made), "transact by a pass that was superseded while its effect was at work"
+    )
     await applied(bench, "c", 0, "superseded while at work")
     same(await bench.checkpointer.load(holder.workflow), {}, "load")
 
@@ -241,7 +262,11 @@ async def an_effect_cannot_commit(bench: Bench) -> None:
     await raises(bench.checkpointer.transact(holder, "k", made), Exception, "transact of an effect that tries to commit")
     await applied(bench, "c", 0, "an effect that tried to commit")
     same(await bench.checkpointer.load(holder.workflow), {}, "load after an effect that tried to commit")
-    same(await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"), "done", "what the next transact gives")
+    same(
+        await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"),
+        "done",
+        "what the next transact gives",
+    )
 
 
 @shows("CKP-TRANSACT-OWN", "effects", when=undoes)
@@ -251,7 +276,9 @@ async def a_swallowed_error_is_no_record(bench: Bench) -> None:
     if made is None:
         raise NotApplicable("an effect of this store cannot hide an error of the database")
     holder = await bench.claim(bench.workflow())
-    await raises(bench.checkpointer.transact(holder, "k", made), Exception, "transact of an effect that hid an error of the database")
+    await raises(
+        bench.checkpointer.transact(holder, "k", made), Exception, "transact of an effect that hid an error of the database"
+    )
     await applied(bench, "c", 0, "an effect that hid an error")
     same(await bench.checkpointer.load(holder.workflow), {}, "load after an effect that hid an error")
 
@@ -260,9 +287,17 @@ async def a_swallowed_error_is_no_record(bench: Bench) -> None:
 async def a_failure_before_the_first_write_leaves_nothing(bench: Bench) -> None:
     """Nothing is torn, and the next call runs the effect."""
     holder = await bench.claim(bench.workflow())
-    await raises(bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=True)), Exception, "transact of an effect that fails at once")
+    await raises(
+        bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=True)),
+        Exception,
+        "transact of an effect that fails at once",
+    )
     same(await bench.checkpointer.load(holder.workflow), {}, "load after an effect that failed before it wrote")
-    same(await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"), "done", "what the next transact gives")
+    same(
+        await answers(bench.checkpointer.transact(holder, "k", effect(bench, "c")), "the next transact"),
+        "done",
+        "what the next transact gives",
+    )
 
 
 @shows("CKP-TRANSACT-TORN", "effects", when=tears)
@@ -270,7 +305,11 @@ async def a_failure_after_it_tears_the_key(bench: Bench) -> None:
     """The mark takes key, position and time, load and history show it, and it is never repeated or reported done."""
     holder = await bench.claim(bench.workflow())
     await bench.checkpointer.record(holder, "before", 1)
-    await raises(bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=False)), Exception, "transact of an effect that fails half way")
+    await raises(
+        bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=False)),
+        Exception,
+        "transact of an effect that fails half way",
+    )
     await bench.checkpointer.record(holder, "after", 2)
     loaded = await bench.checkpointer.load(holder.workflow)
     same(list(loaded), ["before", "k", "after"], "the keys of load")
@@ -288,7 +327,11 @@ async def a_failure_after_it_tears_the_key(bench: Bench) -> None:
 async def mend_replaces_the_mark(bench: Bench) -> None:
     """What an operator found to be true takes the mark's place, once."""
     holder = await bench.claim(bench.workflow())
-    await raises(bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=False)), Exception, "transact of an effect that fails half way")
+    await raises(
+        bench.checkpointer.transact(holder, "k", bench.effects.fail("c", first=False)),
+        Exception,
+        "transact of an effect that fails half way",
+    )
     await bench.checkpointer.record(holder, "after", 2)
     mend = getattr(bench.checkpointer, "mend", None)
     if mend is None:
@@ -315,7 +358,11 @@ async def an_effect_is_a_sign_of_life(bench: Bench) -> None:
 async def a_store_without_effects_refuses_them(bench: Bench) -> None:
     """It says so with Misconfigured, runs nothing and writes nothing."""
     holder, ran = await bench.claim(bench.workflow()), list[str]()
-    for thing in (lambda *_: ran.append("ran"), object(), "SELECT 1"):
+
+    def effect(*_arguments: object) -> None:
+        ran.append("ran")
+
+    for thing in (effect, object(), "SELECT 1"):
         await raises(bench.checkpointer.transact(holder, "k", thing), Misconfigured, "transact on a store without effects")
     same(ran, [], "how often an effect ran")
     same(await bench.checkpointer.load(holder.workflow), {}, "load after refused effects")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import TypeVar
-
-from durable_core.contract import Durable, Recorded
 
 from durable_conformance.bench import LONG, NOW, Bench
 from durable_conformance.case import shows
 from durable_conformance.expect import NotShown, answers, holds, same
+from durable_conformance.harness import Wire
 from durable_conformance.pairs import paired
 from durable_conformance.suite._common import transacts
+from durable_core.contract import Durable, Recorded
 
 T = TypeVar("T")
 
@@ -20,28 +20,25 @@ T = TypeVar("T")
 class Line:
     """The stores behind a connection, and the calls over it whose first reply is lost."""
 
-    def __init__(self, durable: Durable[object], lose: object) -> None:
+    def __init__(self, durable: Durable[object], wire: Wire) -> None:
         self.durable = durable
-        self._lose = lose
+        self._wire = wire
 
     async def lossy(self, call: Awaitable[T], what: str) -> T:
         """Make a call whose first reply is lost."""
-        from durable_conformance.harness import Wire
-
-        wire: Wire = self._lose  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
-        lost = wire.lost
-        wire.lose_reply()
+        lost = self._wire.lost
+        self._wire.lose_reply()
         answer = await answers(call, f"{what}, whose first reply was lost")
-        if wire.lost == lost:
+        if self._wire.lost == lost:
             raise NotShown(f"no reply was lost during {what}")
         return answer
 
 
 @asynccontextmanager
-async def line(bench: Bench) -> AsyncIterator[Line]:
+async def line(bench: Bench) -> AsyncGenerator[Line]:
     """Open the datastore through a connection that loses replies."""
     async with bench.harness.wire(bench.at) as wire:
-        yield Line(paired(wire.stores), wire)  # type: ignore[arg-type] # pyright: ignore
+        yield Line(paired(wire.stores), wire)
 
 
 @shows("ANY-REPEAT", "wire")
@@ -56,7 +53,9 @@ async def a_lost_reply_changes_no_answer(bench: Bench) -> None:
         same(await wire.lossy(store.record(holder, "r", 1), "record"), Recorded(1, True), "what record gives")
         same(await wire.lossy(store.record(holder, "r", 2), "a losing record"), Recorded(1, False), "what a losing record gives")
         same(await wire.lossy(store.supply(workflow, "s", 1), "supply"), Recorded(1, True), "what supply gives")
-        same(await wire.lossy(store.supply(workflow, "s", 2), "a losing supply"), Recorded(1, False), "what a losing supply gives")
+        same(
+            await wire.lossy(store.supply(workflow, "s", 2), "a losing supply"), Recorded(1, False), "what a losing supply gives"
+        )
         same(await wire.lossy(store.extend(holder, LONG, LONG), "extend"), True, "what extend gives")
         same(await wire.lossy(store.renew(holder, LONG), "renew"), True, "what renew gives")
         await wire.lossy(store.release(holder), "release")
@@ -120,7 +119,11 @@ async def a_refusal_stays_one(bench: Bench) -> None:
     """A claim that was refused, and whose reply was lost, is refused."""
     async with line(bench) as wire:
         holder = await bench.claim(bench.workflow())
-        same(await wire.lossy(wire.durable.checkpointer.claim(holder.workflow, LONG, LONG), "a refused claim"), None, "what it gives")
+        same(
+            await wire.lossy(wire.durable.checkpointer.claim(holder.workflow, LONG, LONG), "a refused claim"),
+            None,
+            "what it gives",
+        )
 
 
 @shows("CKP-APPEND-REPEAT", "wire")
