@@ -346,3 +346,22 @@ async def test_closed_a_cancelled_pass_says_nothing_of_what_its_body_raised(prob
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_closed_a_call_between_two_others_of_its_branch_is_waited_for(probe: Probe) -> None:
+    """RUN-CLOSED: a branch that is just on its way to its next call, on a replay too, is not taken for one that is done."""
+    await probe.supply_now("known", "known")
+
+    async def branch(run: Run) -> None:
+        await run.step("known", Effect("unknown"), str)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await run.step("x", Effect("done"), str)
+
+    async def body(run: Run) -> str:
+        probe.leave(branch(run))
+        await asyncio.sleep(0)
+        return "done"
+
+    assert await probe.advance(body) == Completed("done")
+    assert await probe.keys() == ["known", "x"]

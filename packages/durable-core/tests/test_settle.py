@@ -430,6 +430,47 @@ async def test_suspend_settle_says_nothing_of_a_wait_that_nobody_awaits(probe: P
     assert await passes(probe, body) == [Blocked(("a", "b"), ())] * 3
 
 
+@pytest.mark.parametrize("how", ["suspended", "lost"])
+async def test_suspend_settle_ends_a_body_that_waits_for_what_cannot_come(probe: Probe, how: str) -> None:
+    """RUN-SUSPEND-SETTLE: an await of its own that hangs on a wait in another task ends a window after the suspension."""
+
+    async def approved(run: Run, event: asyncio.Event) -> None:
+        if how == "lost":
+            await probe.inner.discard("w")
+            await run.step("x", Effect("done"), str)
+        await run.awaiting("approval", bool)
+        event.set()
+
+    async def body(run: Run) -> str:
+        event = asyncio.Event()
+        probe.leave(approved(run, event))
+        await event.wait()
+        return "approved"
+
+    holder, alive = await probe.take(), timedelta(milliseconds=20)
+    if how == "lost":
+        with pytest.raises(Fenced):
+            await probe.advance(body, holder=holder, alive=alive)
+    else:
+        assert await probe.advance(body, holder=holder, alive=alive) == Blocked(("approval",), ())
+
+
+async def test_suspend_settle_lets_a_body_clean_up_after_the_suspension(probe: Probe) -> None:
+    """RUN-SUSPEND-SETTLE: what a body awaits of its own on the way out is not cut off as long as the window lasts."""
+    closed: list[str] = []
+
+    async def body(run: Run) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run.awaiting("a", str))
+        finally:
+            await asyncio.sleep(0.02)
+            closed.append("closed")
+
+    assert await probe.advance(body) == Blocked(("a",), ())
+    assert closed == ["closed"]
+
+
 async def test_suspend_settle_answers_a_deadline_that_is_over_before_it_suspends(probe: Probe) -> None:
     """RUN-SUSPEND-SETTLE: a pass does not park for an instant that is past."""
 

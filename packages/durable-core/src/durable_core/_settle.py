@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from datetime import datetime
+from weakref import WeakSet
 
 from durable_core.errors import (
     AwaitingMessage,
@@ -58,17 +59,19 @@ class Settle:
     given the turns that deeply nested groups need; if nothing moved by then, the pass suspends.
     """
 
-    def __init__(self, workflow: str, clock: Callable[[], datetime]) -> None:
+    def __init__(self, workflow: str, clock: Callable[[], datetime], patience: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._workflow, self._clock = workflow, clock
+        self._workflow, self._clock, self._patience = workflow, clock, patience
         self._inside: dict[asyncio.Task[object], int] = {}
         self._stopped: set[asyncio.Task[object]] = set()
+        self._others: WeakSet[asyncio.Task[object]] = WeakSet()
         self._working = 0
         self._held: dict[_Held, None] = {}
         self._moves = self._seen = self._left = 0
         self._watching = self._shared = self._returned = self._ended = False
         self._quiet: asyncio.Future[None] | None = None
         self._body: asyncio.Task[object] | None = None
+        self._hurry: asyncio.TimerHandle | None = None
         self._failures: dict[str, BaseException] = {}
         self.noted: tuple[Wait, ...] = ()
         self.lost: Fenced | Contended | None = None
@@ -91,6 +94,10 @@ class Settle:
                 f"the run of workflow {self._workflow!r} belongs to another event loop: call it from the body's own"
             )
         self._moves += 1
+        task = _current()
+        if task is not self._body:
+            self._shared = True
+            self._others.add(task)
 
     def refuse_suspended(self) -> None:
         """Refuse to start an effect once the pass is suspended or has lost its workflow."""
@@ -125,8 +132,6 @@ class Settle:
         self._working += 1
         self._moves += 1
         self._inside[task] = self._inside.get(task, 0) + 1
-        if task is not self._body:
-            self._shared = True
         return task
 
     def leave(self, task: asyncio.Task[object], key: str, error: BaseException | None = None) -> None:
@@ -178,6 +183,7 @@ class Settle:
             self._fail(held, _copied(why))
             self._stopped.add(held.task)
         self._stop(task for task in self._inside if task is not asyncio.current_task())
+        self._hasten()
 
     def stop_body(self) -> None:
         """End the body, wherever it is."""
@@ -198,7 +204,7 @@ class Settle:
 
     async def drained(self) -> tuple[Wait, ...]:
         """Wait until no call is at work, and give the waits that are still held."""
-        if self._working or self._held or self._shared:
+        if self._working or self._held or not all(task.done() for task in self._others):
             self._quiet = self._loop.create_future()
             self._watch()
             await self._quiet
@@ -216,6 +222,8 @@ class Settle:
         if self._ended:  # somebody is impatient
             self._stopped.clear()
         self._ended = True
+        if self._hurry is not None:
+            self._hurry.cancel()
         self._stop(self._inside)
         while self._inside:
             self._quiet = self._loop.create_future()
@@ -291,6 +299,11 @@ class Settle:
         self.noted = tuple(held.wait for held in self._held)
         for held in list(self._held):
             self._fail(held, _suspension(self._workflow, held.wait))
+        self._hasten()
+
+    def _hasten(self) -> None:
+        """End, after a while, a body that waits for something that cannot come any more: what holds it has raised."""
+        self._hurry = self._loop.call_later(self._patience, self.stop_body)
 
 
 def _suspension(workflow: str, wait: Wait) -> Suspended:

@@ -74,7 +74,7 @@ class Advance(Generic[E_contra]):
     ) -> None:
         self._workflow = pulse.holder.workflow
         self._checkpointer, self._pulse, self._records = checkpointer, pulse, records
-        self._settle = Settle(self._workflow, pulse.now)
+        self._settle = Settle(self._workflow, pulse.now, pulse.alive.total_seconds())
         self._run = Run(checkpointer, pulse, self._settle, records, observer)
 
     def __repr__(self) -> str:
