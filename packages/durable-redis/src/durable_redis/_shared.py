@@ -13,6 +13,7 @@ from redis.exceptions import BusyLoadingError, MasterDownError, NoScriptError, R
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from durable_core.errors import Misconfigured
 from durable_redis._coding import Reply
 from durable_redis._resp import Replies, body, packed
 from durable_redis._scripts import Script
@@ -112,6 +113,8 @@ class SharedWire:
 
     async def run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Reply:
         """Run a script."""
+        if self._closed:
+            raise Misconfigured("the store was closed: make another")
         if not self._wait and script.name in _APART:
             return await self._pooled.run(script, keys, *arguments)
         tail = body((len(keys), *keys, *arguments))
@@ -279,8 +282,11 @@ class SharedWire:
         self._line = self._transport = self._receiver = None
         if transport is not None:
             transport.abort()
+        if self._releasing is not None:
+            await self._releasing
         if line is not None:
             await self._release(line)
+        await self._pooled.aclose()
 
 
 def enough_connections(client: Redis) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from redis.asyncio import Redis
@@ -51,6 +51,7 @@ class PooledWire:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._plain = False
+        self._under_way: set[asyncio.Task[Reply]] = set()
 
     def __repr__(self) -> str:
         return f"PooledWire({self._client!r})"
@@ -94,19 +95,32 @@ class PooledWire:
         return await self._sent(command, target_nodes=node)
 
     async def _sent(self, command: Sequence[Argument], **options: object) -> Reply:
-        task = asyncio.current_task()
-        before = task.cancelling() if task is not None else 0
+        # A caller that is cancelled leaves its call to end by itself: redis-py may lose a connection of the pool otherwise, and on
+        # Python 3.11 the cancellation.
+        task = asyncio.create_task(self._answered(command, options))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def _answered(self, command: Sequence[Argument], options: Mapping[str, object]) -> Reply:
         # Both clients take any command, and say nothing about what it gives.
         send = cast("Callable[..., Awaitable[object]]", self._client.execute_command)  # pyright: ignore[reportUnknownMemberType]
         reply = await send(*command, **{_NEVER_DECODE: True}, **options)
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError  # Python 3.11 may have swallowed it inside the client
         if isinstance(reply, dict):
             reply = [part for pair in reply.items() for part in pair]  # pyright: ignore[reportUnknownVariableType]
         return cast("Reply", reply)  # what a server sends, undecoded: bytes, whole numbers, and lists of them
 
+    def _ended(self, task: asyncio.Task[Reply]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller has it, or is gone
+
     async def aclose(self) -> None:
-        """Nothing is kept."""
+        """Wait for what is under way, for a while."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=_PATIENCE)
+            for task in late:
+                task.cancel()
 
 
 def is_too_old(refused: ResponseError) -> bool:
