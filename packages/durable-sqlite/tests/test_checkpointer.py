@@ -192,7 +192,7 @@ WRITES: dict[str, Callable[[SqliteCheckpointer, Pass, int], Awaitable[object]]] 
     "record": lambda checkpointer, holder, number: checkpointer.record(holder, f"k{number}", 1),
     "losing record": lambda checkpointer, holder, number: checkpointer.record(holder, "k", number),
     "transact": lambda checkpointer, holder, number: checkpointer.transact(holder, f"k{number}", lambda _cursor: 1),
-    "transact of what is recorded": lambda checkpointer, holder, number: checkpointer.transact(holder, "k", lambda _cursor: 1),
+    "transact again": lambda checkpointer, holder, number: checkpointer.transact(holder, "k", lambda _cursor: 1),
     "renew": lambda checkpointer, holder, number: checkpointer.renew(holder, LONG / 10),
     "extend": lambda checkpointer, holder, number: checkpointer.extend(holder, LONG, LONG / 10),
 }
@@ -200,7 +200,7 @@ WRITES: dict[str, Callable[[SqliteCheckpointer, Pass, int], Awaitable[object]]] 
 
 @pytest.mark.parametrize("write", WRITES)
 async def test_record_live_keeps_the_claim(checkpointer: SqliteCheckpointer, clock: Clock, write: str) -> None:
-    """[CKP-RECORD-LIVE] [CKP-TRANSACT-LIVE] [CKP-RENEW-LIVE] Each accepted write, also one that loses, counts; silence does not."""
+    """[CKP-RECORD-LIVE] [CKP-TRANSACT-LIVE] [CKP-RENEW-LIVE] Each accepted write counts, also one that loses; silence does not."""
     holder = await claimed(checkpointer, alive=LONG / 10)
     for number in range(9):
         clock.advance(LONG / 15)
@@ -213,7 +213,7 @@ async def test_record_live_keeps_the_claim(checkpointer: SqliteCheckpointer, clo
 
 
 async def test_record_live_counts_from_a_third_of_the_window(checkpointer: SqliteCheckpointer, clock: Clock) -> None:
-    """[CKP-RECORD-LIVE] A sign of life is left out while the last one is younger than a third of the window, and not afterwards."""
+    """[CKP-RECORD-LIVE] It is left out while the last one is younger than a third of the window, and not afterwards."""
     holder = await claimed(checkpointer, budget=LONG * 10, alive=LONG)
     signs: list[timedelta] = []
     for number in range(30):

@@ -95,6 +95,17 @@ async def test_ready_coalesce_and_after_a_take(scheduler: SqliteScheduler) -> No
     await nothing(scheduler)
 
 
+async def test_ready_coalesce_into_the_delivery_that_follows_a_lapse(scheduler: SqliteScheduler, hasty: SqliteScheduler) -> None:
+    """[SCH-READY-COALESCE] What came while a delivery was out is met by the one that follows its lapse, not by one more."""
+    await scheduler.make_ready("w")
+    await taken(hasty)
+    await scheduler.make_ready("w")
+    again = await taken(scheduler)
+    assert (again.attempt, again.lapses) == (2, 1)
+    await scheduler.done(again)
+    await nothing(scheduler)
+
+
 async def test_next_wait_returns_at_once_when_something_comes(scheduler: SqliteScheduler, other: SqliteDurable) -> None:
     """[SCH-NEXT-WAIT] A taker that waits is woken by its own store, by another store in the process, and by the passing of
     time.
