@@ -126,7 +126,7 @@ def test_the_refusal_of_a_class_names_the_parser_that_exists() -> None:
         (as_coroutine, "async"),
         (Reader().read_later, "async"),
     ],
-    ids=repr,
+    ids=lambda given: getattr(given, "__name__", None) or repr(given).split(" at 0x")[0],
 )
 def test_what_would_fail_or_lie_is_refused(parse: Parser[object], why: str) -> None:
     """RUN-PARSE: `list[int]` would convert, a NewType checks nothing, an async function gives a coroutine."""
