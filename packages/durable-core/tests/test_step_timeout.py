@@ -106,11 +106,11 @@ async def test_step_timeout_that_fires_while_the_step_is_being_cancelled_is_no_f
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
         return "unreached"
 
     async def body(run: Run) -> str:
-        return await run.step("a", slow_to_stop, str, timeout=timedelta(seconds=0.02), failures=(TimeoutError,))
+        return await run.step("a", slow_to_stop, str, timeout=timedelta(seconds=0.15), failures=(TimeoutError,))
 
     task = asyncio.create_task(probe.advance(body))
     await began.wait()
