@@ -26,17 +26,34 @@ Rows: TypeAlias = list[tuple[object, ...]]
 
 NOT_READ_COMMITTED = "DU001"
 UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
-_KEPT = 0.05  # seconds that a connection nobody waits for is kept before it goes back to the pool
+_KEPT = 0.03  # seconds that a connection nobody waits for is kept, once or twice, before it goes back to the pool
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A connection that is between two calls, and when it goes back."""
+@dataclass(slots=True)
+class Lent:
+    """A connection in our hands, with a cursor of ours, whatever cursors and rows the application's connections are set to."""
 
     connection: Connection
+    cursor: AsyncCursor[TupleRow]
+    socket: select.poll | None
     loop: asyncio.AbstractEventLoop
-    timer: asyncio.TimerHandle
+    used: float = 0.0
+
+    @classmethod
+    def of(cls, connection: Connection) -> Lent:
+        """Take a connection in hand."""
+        cursor = AsyncCursor(connection, row_factory=tuple_row)
+        return cls(connection, cursor, _listening_to(connection), asyncio.get_running_loop())
+
+    async def fetched(self, statement: bytes, params: Params) -> Rows:
+        """Execute a statement and give its rows."""
+        await self.cursor.execute(statement, params, binary=True)
+        return await self.cursor.fetchall()
+
+    def sound(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Say whether it can be used in this loop, as far as is known without asking the server."""
+        return self.loop is loop and idle(self.connection) and (self.socket is None or not self.socket.poll(0))
 
 
 class Connections:
@@ -50,7 +67,9 @@ class Connections:
             raise Misconfigured(f"the store takes a psycopg_pool.AsyncConnectionPool, and not {type(pool).__name__}")
         self.pool, self.schema = pool, schema
         self._statements: dict[str, bytes] = {}
-        self._kept: Kept | None = None
+        self._kept: Lent | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wanted = False
         self._switched: set[Connection] = set()
         self._putting: set[asyncio.Task[None]] = set()
         self._wrapped = False
@@ -71,27 +90,28 @@ class Connections:
 
         A function that refuses the default isolation is called again inside READ COMMITTED in one flight, and so from then on.
         """
-        connection = await self._borrow()
+        lent = await self._borrow()
         try:
             if not self._wrapped:
                 try:
-                    return await fetched(connection, self.statement(text), params)
+                    return await lent.fetched(self.statement(text), params)
                 except psycopg.Error as error:
                     if error.sqlstate != NOT_READ_COMMITTED:
                         raise
                     self._wrapped = True
-            return await self._in_read_committed(connection, self.statement(text), params)
+            return await self._in_read_committed(lent, self.statement(text), params)
         finally:
-            if not self._keep(connection):
-                await self._give_back(connection)
+            if not self._keep(lent):
+                await self._give_back(lent.connection)
 
-    async def _in_read_committed(self, connection: Connection, statement: bytes, params: Params) -> Rows:
+    async def _in_read_committed(self, lent: Lent, statement: bytes, params: Params) -> Rows:
+        connection = lent.connection
         try:
-            async with connection.pipeline(), AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            async with connection.pipeline():
                 await connection.execute(sql.READ_COMMITTED)
-                await cursor.execute(statement, params, binary=True)
+                await lent.cursor.execute(statement, params, binary=True)
                 await connection.execute(sql.COMMIT)
-                return await cursor.fetchall()
+                return await lent.cursor.fetchall()
         except BaseException:
             await undone(connection)
             raise
@@ -99,12 +119,12 @@ class Connections:
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
         """Lend a connection in autocommit; one that is broken or in a transaction afterwards does not come back into use."""
-        connection = await self._borrow()
+        lent = await self._borrow()
         try:
-            yield connection
+            yield lent.connection
         finally:
-            if not self._keep(connection):
-                await self._give_back(connection)
+            if not self._keep(lent):
+                await self._give_back(lent.connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
@@ -126,13 +146,12 @@ class Connections:
                 else:
                     await connection.close()
 
-    async def _borrow(self) -> Connection:
+    async def _borrow(self) -> Lent:
         kept = self._kept
         if kept is not None:
             self._kept = None
-            kept.timer.cancel()
-            if kept.loop is asyncio.get_running_loop() and idle(kept.connection) and not _heard_from(kept.connection):
-                return kept.connection
+            if kept.sound(asyncio.get_running_loop()):
+                return kept
             await self._give_back(kept.connection)
         connection = await self._sound()
         try:
@@ -142,7 +161,7 @@ class Connections:
         except BaseException:
             await self._give_back(connection)
             raise
-        return connection
+        return Lent.of(connection)
 
     async def _sound(self) -> Connection:
         """Take a connection that the server has not closed while it lay there: to see that takes no round trip."""
@@ -171,20 +190,30 @@ class Connections:
             raise asyncio.CancelledError
         return connection
 
-    def _keep(self, connection: Connection) -> bool:
+    def _keep(self, lent: Lent) -> bool:
         """Hold the connection for the next call, unless it is wanted elsewhere."""
-        if self._kept is not None or self.pool.max_size < 2 or self.pool.closed or not idle(connection):
+        if self._kept is not None or self._wanted or self.pool.max_size < 2 or self.pool.closed or not idle(lent.connection):
             return False
-        if self.pool.get_stats().get("requests_waiting"):
-            return False
-        loop = asyncio.get_running_loop()
-        self._kept = Kept(connection, loop, loop.call_later(_KEPT, self._let_go, connection))
+        lent.used = lent.loop.time()
+        self._kept = lent
+        if self._timer is None:
+            self._timer = lent.loop.call_later(_KEPT, self._look)
         return True
 
-    def _let_go(self, connection: Connection) -> None:
-        if self._kept is not None and self._kept.connection is connection:
+    def _look(self) -> None:
+        """Let go of a connection that was not used for a moment, or that somebody waits for."""
+        self._timer, kept = None, self._kept
+        self._wanted = bool(self.pool.get_stats().get("requests_waiting"))
+        if kept is None:
+            if self._wanted:
+                self._timer = asyncio.get_running_loop().call_later(_KEPT, self._look)
+        elif self._wanted or kept.loop.time() - kept.used >= _KEPT:
             self._kept = None
-            _ = self._started(connection)
+            _ = self._started(kept.connection)
+            if self._wanted:
+                self._timer = kept.loop.call_later(_KEPT, self._look)
+        else:
+            self._timer = kept.loop.call_later(_KEPT, self._look)
 
     def _started(self, connection: Connection) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._put(connection))
@@ -207,9 +236,11 @@ class Connections:
 
     async def aclose(self) -> None:
         """Give back what is kept."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         kept, self._kept = self._kept, None
         if kept is not None:
-            kept.timer.cancel()
             await self._give_back(kept.connection)
         if self._putting:
             await asyncio.wait(tuple(self._putting))
@@ -233,17 +264,25 @@ async def undone(connection: Connection) -> None:
 
 def idle(connection: Connection) -> bool:
     """Say whether a connection is open and outside a transaction."""
-    return not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE
+    return connection.pgconn.transaction_status == TransactionStatus.IDLE  # it is unknown once the connection is closed
+
+
+def _listening_to(connection: Connection) -> select.poll | None:
+    """Give what says whether there is something to read, or `None` on a system that has no such thing."""
+    if not hasattr(select, "poll"):
+        return None
+    socket = select.poll()
+    socket.register(connection.fileno(), select.POLLIN)
+    return socket
 
 
 def _heard_from(connection: Connection) -> bool:
     """Say whether there is something to read on a connection that nobody uses: mostly that the server has closed it."""
     try:
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-    except (AttributeError, psycopg.Error):  # a system without poll; a connection that is closed
-        return connection.closed
+        socket = _listening_to(connection)
+    except psycopg.Error:
+        return True
+    return bool(socket.poll(0)) if socket is not None else connection.closed
 
 
 def quoted(schema: str) -> str:
