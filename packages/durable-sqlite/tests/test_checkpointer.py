@@ -200,7 +200,7 @@ WRITES: dict[str, Callable[[SqliteCheckpointer, Pass, int], Awaitable[object]]] 
 
 @pytest.mark.parametrize("write", WRITES)
 async def test_record_live_keeps_the_claim(checkpointer: SqliteCheckpointer, clock: Clock, write: str) -> None:
-    """[CKP-RECORD-LIVE] [CKP-TRANSACT-LIVE] [CKP-RENEW-LIVE] Each accepted write counts, also one that loses; silence does not."""
+    """[CKP-RECORD-LIVE] [CKP-TRANSACT-LIVE] [CKP-RENEW-LIVE] Each accepted write counts, a losing one too; silence does not."""
     holder = await claimed(checkpointer, alive=LONG / 10)
     for number in range(9):
         clock.advance(LONG / 15)

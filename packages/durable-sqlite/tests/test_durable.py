@@ -440,6 +440,21 @@ async def test_result_and_watch(durable: SqliteDurable, other: SqliteDurable) ->
     assert await other.result("v") == Failed("why")
 
 
+async def test_an_outcome_that_is_supplied_is_met_at_once(durable: SqliteDurable, statements: list[str]) -> None:
+    """[DUR-BEGIN] [DUR-RESULT] It ends the wait of who watches, and of a wakeup that waits for the claim of the pass at work."""
+    holder = await durable.checkpointer.claim("w", LONG, LONG)
+    assert holder is not None
+    await durable.scheduler.make_ready("w")
+    assert await durable.begin(NOW, LONG) == []
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(durable.watch("w", LONG))
+        await asyncio.sleep(0)
+        await durable.checkpointer.supply("w", OUTCOME, 1)
+    assert await durable.begin(NOW, LONG) == []
+    assert (await durable.workflows())[0].due is None
+    assert (await durable.checkpointer.record(holder, "late", 1)).first
+
+
 async def test_watch_hears_of_another_store(durable: SqliteDurable, other: SqliteDurable) -> None:
     """[DUR-RESULT] It returns when another store on the file ends the workflow."""
     turn = await started(durable)

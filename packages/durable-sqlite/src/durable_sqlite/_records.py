@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from durable_core.errors import Fenced
-from durable_core.keys import MAX_INBOX, inbox_key, inbox_number
+from durable_core.keys import MAX_INBOX, OUTCOME, inbox_key, inbox_number
 from durable_sqlite import _claims, _wakeups, sql
 from durable_sqlite._coding import Stored
 from durable_sqlite._tx import Tx
@@ -31,7 +31,15 @@ def record(tx: Tx, workflow: str, token: int, key: str, value: Stored) -> Stored
 
 
 def supply(tx: Tx, workflow: str, key: str, value: Stored) -> Stored | None:
-    """Write from outside: `None` when the value is what is stored now, else what is. [CKP-SUPPLY-ONCE] [CKP-RECORD-STILL]"""
+    """Write from outside: `None` when the value is what is stored now, else what is. [CKP-SUPPLY-ONCE]"""
+    if key == OUTCOME:  # whoever waits for the workflow, or for its claim, need wait no longer
+        tx.ended = True
+        _wakeups.uncontended(tx, workflow)
+    return write(tx, workflow, key, value)
+
+
+def write(tx: Tx, workflow: str, key: str, value: Stored) -> Stored | None:
+    """Write, whoever asks for it: `None` when the value is what is stored now, else what is. [CKP-RECORD-STILL]"""
     if tx.execute(sql.RECORD, (workflow, key, value, tx.now)).rowcount == 1:
         return None
     stored = recorded(tx, workflow, key)

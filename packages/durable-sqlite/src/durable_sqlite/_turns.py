@@ -94,7 +94,7 @@ def finish(tx: Tx, queue: str, holder: Pass, workflow: str, receipt: int, stored
     claim = _claims.held_by(tx, holder.workflow, holder.token)
     if claim is None or not (claim.held or _records.recorded(tx, holder.workflow, OUTCOME) is not None):
         raise Fenced(holder.workflow, holder.token, OUTCOME)
-    other = _records.supply(tx, holder.workflow, OUTCOME, stored)
+    other = _records.write(tx, holder.workflow, OUTCOME, stored)
     if claim.held:
         _claims.released(tx, holder.workflow, claim)
     _wakeups.finish(tx, workflow, queue, receipt)
