@@ -25,7 +25,7 @@ from durable_core._probe import probing
 from durable_core.resume import is_group
 
 HERE = Path(__file__).parent
-TESTS = ("step", "step_kept", "step_failures", "step_timeout", "wait", "settle", "closed", "resume", "thread", "pulse")
+TESTS = ["test_step*", "test_wait*", "test_settle*", "test_closed*", "test_resume*", "test_thread*", "test_pulse*"]
 PATIENCE = 30.0  # seconds after which a test hangs
 SHORT = 1.5  # and on an engine that is broken anyway
 
@@ -173,8 +173,8 @@ async def awaited(call: Callable[[], Awaitable[object]]) -> object:
 def trials() -> Mapping[str, list[tuple[str, Trial]]]:
     """Give the tests of each clause, one for each set of parameters: those whose docstring begins with its name."""
     found: defaultdict[str, list[tuple[str, Trial]]] = defaultdict(list)
-    for name in TESTS:
-        for function in vars(loaded(HERE / f"test_{name}.py")).values():
+    for path in sorted(path for pattern in TESTS for path in HERE.glob(f"{pattern}.py")):
+        for function in vars(loaded(path)).values():
             if inspect.isfunction(function) and function.__name__.startswith("test_"):
                 clause = (function.__doc__ or "").partition(":")[0]
                 found[clause] += [(function.__name__, trial) for trial in parametrized(function)]
