@@ -183,9 +183,22 @@ async def test_resume_cancelled_though_its_body_returns_all_the_same_is_cancelle
 
 async def test_resume_inside_a_timeout_is_a_timeout(probe: Probe) -> None:
     """RUN-CLOSED: a scope around the whole pass works as it does around anything."""
-    effect = Held("done")
+    effect, scope = Held("done"), asyncio.timeout(None)
+
+    async def late() -> object:
+        scope.reschedule(0)
+        return await effect()
 
     async def body(run: Run) -> str:
+        return await run.step("a", late, str)
+
+    with pytest.raises(TimeoutError):
+        async with scope:
+            await probe.advance(body)
+    assert effect.ending == "cancelled"
+
+
+async def body(run: Run) -> str:
         return await run.step("a", effect, str)
 
     with pytest.raises(TimeoutError):
