@@ -469,10 +469,13 @@ async def test_work_drain_a_block_that_raises_hands_back_at_once() -> None:
     async def body(run: Run[MemoryEffect]) -> int:
         return await run.step("held", effect, int)
 
-    await start(durable, "held/1")
-    with pytest.raises(ZeroDivisionError):
+    async def beside() -> None:
         async with Worker(durable).running({"held": body}):
             await effect.began.wait()
             raise ZeroDivisionError
+
+    await start(durable, "held/1")
+    with pytest.raises(ZeroDivisionError):
+        await beside()
     (turn,) = await durable.begin(ZERO, MINUTE)
     assert (turn.delivery.attempt, turn.delivery.lapses, effect.cancelled) == (1, 0, 1)

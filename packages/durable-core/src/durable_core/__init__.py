@@ -1,7 +1,7 @@
 """Durable workflows without a server: the names that a workflow and its application rely on.
 
-Everything else is imported by module: `durable_core.contract` and `.errors` (the whole of both), `.worker`, `.graph`, `.memory`, `.split`,
-`.testing`, `.reference`.
+Everything else is imported by module: `durable_core.contract` and `.errors` (the whole of both), `.worker`, `.graph`,
+`.memory`, `.split`, `.testing`, `.observer`, `.reference`.
 """
 
 from durable_core._thread import in_thread

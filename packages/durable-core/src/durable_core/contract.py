@@ -168,9 +168,13 @@ class CheckpointCodec(Protocol[Encoded]):
         change.
     """
 
-    def encode(self, value: object, /) -> Encoded: ...
+    def encode(self, value: object, /) -> Encoded:
+        """Give what the store is to hold. Raises: `NotEncodable`."""
+        ...
 
-    def decode(self, encoded: Encoded, /) -> object: ...
+    def decode(self, encoded: Encoded, /) -> object:
+        """Give the value that was encoded; any exception says that it cannot."""
+        ...
 
 
 class Checkpointer(Protocol[E_contra]):
@@ -492,10 +496,14 @@ class Durable(Client, Protocol[E_contra]):
     """
 
     @property
-    def checkpointer(self) -> Checkpointer[E_contra]: ...
+    def checkpointer(self) -> Checkpointer[E_contra]:
+        """The half that keeps records and claims."""
+        ...
 
     @property
-    def scheduler(self) -> Scheduler: ...
+    def scheduler(self) -> Scheduler:
+        """The half that keeps wakeups."""
+        ...
 
     async def begin(self, wait: timedelta, budget: timedelta, /, *, limit: int = 1) -> Sequence[Turn]:
         """Take up to `limit` deliveries, claim their workflows and load them, waiting at most `wait` for the first.
