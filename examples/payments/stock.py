@@ -8,13 +8,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from durable_core import dict_of, list_of
 from examples.payments.orders import Order
 
+if TYPE_CHECKING:  # so that each store is there only where it is used
+    from psycopg import AsyncCursor
+    from psycopg.rows import TupleRow
+
+    from durable_postgres import SqlEffect
+
 E_co = TypeVar("E_co", covariant=True)
-SCHEMES: Final = ("sqlite",)
+SCHEMES: Final = ("sqlite", "postgresql")
 """The stores for which there is a stock."""
 
 Place: TypeAlias = Literal["free", "reserved", "shipped"]
@@ -79,6 +85,49 @@ class SqliteStock:
                 shelves.setdefault(sku, {})[place] = quantity
             moves: dict[str, list[str]] = {}
             for reference, what in cursor.execute("SELECT reference, what FROM move WHERE batch = ? ORDER BY rowid", (batch,)):
+                moves.setdefault(reference, []).append(what)
+            return {"shelves": shelves, "moves": moves}
+
+        return effect
+
+
+class PostgresStock:
+    """Two tables beside the workflows'. Orders move at once: the rows of a shelf are locked in one order, that of their names."""
+
+    def opened(self, batch: str, levels: Mapping[str, int], /) -> SqlEffect:
+        rows = [(batch, sku, place, level if place == "free" else 0) for sku, level in levels.items() for place in _PLACES]
+
+        async def effect(cursor: AsyncCursor[TupleRow]) -> None:
+            await cursor.execute("SELECT pg_advisory_xact_lock(1)")  # two batches may open at the same moment
+            await cursor.execute("CREATE TABLE IF NOT EXISTS shelf (batch text, sku text, place text, quantity bigint)")
+            await cursor.execute("CREATE TABLE IF NOT EXISTS move (id bigserial, batch text, reference text, what text)")
+            await cursor.executemany("INSERT INTO shelf VALUES (%s, %s, %s, %s)", rows)
+
+        return effect
+
+    def moved(self, order: Order, source: Place, target: Place, /) -> SqlEffect:
+        changes = sorted(_changes(order, source, target), key=lambda change: change[1])
+        move = order.batch, order.id, f"{source} to {target}"
+
+        async def effect(cursor: AsyncCursor[TupleRow]) -> None:
+            for change, place in changes:
+                await cursor.execute(
+                    "UPDATE shelf SET quantity = quantity + %s WHERE batch = %s AND sku = %s AND place = %s",
+                    (change, order.batch, order.sku, place),
+                )
+            await cursor.execute("INSERT INTO move (batch, reference, what) VALUES (%s, %s, %s)", move)
+
+        return effect
+
+    def counted(self, batch: str, /) -> SqlEffect:
+        async def effect(cursor: AsyncCursor[TupleRow]) -> object:
+            shelves: dict[str, dict[str, int]] = {}
+            await cursor.execute("SELECT sku, place, quantity FROM shelf WHERE batch = %s", (batch,))
+            for sku, place, quantity in await cursor.fetchall():
+                shelves.setdefault(sku, {})[place] = quantity
+            moves: dict[str, list[str]] = {}
+            await cursor.execute("SELECT reference, what FROM move WHERE batch = %s ORDER BY id", (batch,))
+            for reference, what in await cursor.fetchall():
                 moves.setdefault(reference, []).append(what)
             return {"shelves": shelves, "moves": moves}
 

@@ -18,7 +18,7 @@ from durable_core.worker import Retry, Worker
 from examples.payments.bank import Bank
 from examples.payments.fleet import end_with_parent
 from examples.payments.shop import Shop
-from examples.payments.stock import SqliteStock, Stock
+from examples.payments.stock import PostgresStock, SqliteStock, Stock
 
 E = TypeVar("E")
 
@@ -48,6 +48,11 @@ async def serve_at(store: str, bank: Bank, observer: Callable[[Event], object] =
 
             async with durable_sqlite.open(store, lease=LEASE) as sqlite:
                 await serve(sqlite, SqliteStock(), bank, observer)
+        case "postgresql":
+            import durable_postgres
+
+            async with durable_postgres.open(store, lease=LEASE) as postgres:
+                await serve(postgres, PostgresStock(), bank, observer)
         case scheme:
             raise SystemExit(f"there is no stock for {scheme}://")
 
