@@ -111,7 +111,7 @@ class Connections:
                 await connection.execute(sql.READ_COMMITTED)
                 await lent.cursor.execute(statement, params, binary=True)
                 await connection.execute(sql.COMMIT)
-                return await lent.cursor.fetchall()
+            return await lent.cursor.fetchall()  # only now: within the pipeline it would be a flight of its own
         except BaseException:
             await undone(connection)
             raise

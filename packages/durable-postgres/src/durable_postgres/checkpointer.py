@@ -20,7 +20,7 @@ from durable_postgres._bell import Bell
 from durable_postgres._coding import Coding
 from durable_postgres._describe import describe
 from durable_postgres._lane import Lane
-from durable_postgres._pool import Connection, Connections, Pool, Rows, fetched, span
+from durable_postgres._pool import Connection, Connections, Pool, Rows, span
 from durable_postgres.effect import SqlEffect
 
 FENCED, ENDED, FULL = "DU002", "DU003", "DU005"
@@ -87,9 +87,10 @@ class PostgresCheckpointer:
         """Give what is stored, or `None` when somebody else recorded it meanwhile."""
         workflow, token = holder.workflow, holder.token
         async with self.connections.transaction() as connection:
-            async with connection.pipeline():
-                begun = await fetched(connection, self.connections.statement(sql.TRANSACT), (workflow, token, key))
-            state, recorded, guard = begun[0]
+            async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+                async with connection.pipeline():
+                    await cursor.execute(self.connections.statement(sql.TRANSACT), (workflow, token, key), binary=True)
+                ((state, recorded, guard),) = await cursor.fetchall()
             if state == _RECORDED:
                 await connection.commit()  # it was a sign of life
                 return text(recorded)
