@@ -1,5 +1,7 @@
 """What the tests share: servers, clients, and stores in namespaces of their own."""
 
+# pyright: reportUnusedImport=false, reportUnknownMemberType=false
+
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """Records and claims: order, digits, tokens, and what is kept how long."""
 
 import asyncio
@@ -26,6 +28,11 @@ def _keys(durable: RedisDurable, workflow: str = "w") -> tuple[bytes, bytes, byt
     return owned.records, owned.claim, owned.nonces
 
 
+async def _all(client: Redis, pattern: str) -> list[bytes]:
+    keys: list[bytes] = [key async for key in client.scan_iter(pattern)]  # pyright: ignore[reportUnknownVariableType]
+    return keys
+
+
 async def test_case_74_the_order_outlives_the_conversion_of_the_hash(durable: RedisDurable, client: Redis) -> None:
     """case 74: 600 records, and 3 of which one is longer than a listpack takes, come in the order in which they were written."""
     names = [f"k{(number * 7919) % 600:03}" for number in range(600)]
@@ -44,7 +51,7 @@ async def test_case_74_the_order_outlives_the_conversion_of_the_hash(durable: Re
 async def test_positions_keep_every_digit(durable: RedisDurable, client: Redis) -> None:
     """Above 2^53 no two records share a position. [CKP-LOAD-ORDER]"""
     await durable.checkpointer.supply("w", "first", 1)
-    await client.hset(_keys(durable)[0], "\0n", str(2**53 - 1))  # type: ignore[misc]
+    await client.hset(_keys(durable)[0], "\0n", str(2**53 - 1))
     for number in range(6):
         await durable.checkpointer.supply("w", f"k{5 - number}", number)
     assert list(await durable.checkpointer.load("w")) == ["first", "k5", "k4", "k3", "k2", "k1", "k0"]
@@ -80,7 +87,7 @@ async def test_tokens_are_not_behind_the_clock_and_keep_every_digit(durable: Red
     holder = await _claimed(durable)
     assert abs(holder.token / 1e6 - holder.at.timestamp()) < 1
     last = 2**53 - 2
-    await client.hset(_keys(durable)[1], mapping={"t": str(last), "l": "0"})  # type: ignore[misc]
+    await client.hset(_keys(durable)[1], mapping={"t": str(last), "l": "0"})
     for number in range(1, 5):
         again = await _claimed(durable)
         assert again.token == last + number
@@ -125,7 +132,7 @@ async def test_what_is_not_finished_never_expires(client: Redis, namespace: str)
         ttl = {workflow: await client.pttl(_keys(durable, workflow)[0]) for workflow in turns}
         assert ttl.pop("finished") != -1
         assert set(ttl.values()) == {-1}
-        while await durable.result("finished") is not None:
+        while await durable.result("finished") is not None:  # noqa: ASYNC110 - the server's clock
             await asyncio.sleep(0.01)
         assert await durable.checkpointer.load("finished") == {}
 
@@ -136,11 +143,11 @@ async def test_what_expired_leaves_the_index(client: Redis, namespace: str) -> N
         await durable.arrive("w", "input", 1)
         (turn,) = await durable.begin(timedelta(0), HOUR)
         await durable.finish(turn, "done")
-        while await client.exists(_keys(durable)[0]):
+        while await client.exists(_keys(durable)[0]):  # noqa: ASYNC110 - the server's clock
             await asyncio.sleep(0.01)
         await durable._forget(SECOND / 100)  # pyright: ignore[reportPrivateUsage]
         assert await durable.workflows() == []
-        left = [key async for key in client.scan_iter(f"{{{namespace}}}*")]
+        left = await _all(client, f"{{{namespace}}}*")
         assert all(b":layout" in key or b":queues" in key or key.endswith(b":n") for key in left), left
 
 
@@ -149,7 +156,7 @@ async def test_what_a_deleted_id_leaves_is_bounded(durable: RedisDurable, client
     await durable.deliver("w", 1, once="id")
     await durable.deliver("w", 2)
     assert await durable.delete("w") == 2
-    left = [key async for key in client.scan_iter(f"{{{namespace}}}*w*")]
+    left = await _all(client, f"{{{namespace}}}*w*")
     assert left == [_keys(durable)[1]]
     assert await client.pttl(left[0]) > 0
     assert await durable.delete("unknown") == 0
@@ -163,8 +170,10 @@ async def test_nonces_are_bounded_by_time(durable: RedisDurable, client: Redis) 
         await durable.checkpointer.append("w", number)
     assert await client.zcard(nonces) == 20
     assert 0 < await client.pttl(nonces) <= 1_800_000
-    since, last = (await client.hget(records, "\0h")).split(b":")  # type: ignore[misc]
-    await client.hset(records, "\0h", f"{int(since) - 10**9}:10")  # type: ignore[misc]
+    horizon = await client.hget(records, "\0h")
+    assert isinstance(horizon, bytes)
+    since, last = horizon.split(b":")
+    await client.hset(records, "\0h", f"{int(since) - 10**9}:10")
     await durable.checkpointer.append("w", "later")
     assert await client.zcard(nonces) == 11
     assert int(last) == 1

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """A real cluster: slots that move, masters that die, shards that are away, and partitions over all of them."""
 
 import asyncio

@@ -1,8 +1,10 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """Replies that are lost, servers that die, callers that go: every answer belongs to its question, and nothing happens twice."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -33,7 +35,7 @@ def proxy(shared_redis: Address) -> Iterator[Proxy]:
 
 
 @asynccontextmanager
-async def lossy(proxy: Proxy, namespace: str, **options: object) -> AsyncIterator[RedisDurable]:
+async def lossy(proxy: Proxy, namespace: str, **options: object) -> AsyncGenerator[RedisDurable]:
     """Give a store behind the proxy, on a client of these options."""
     client = Redis.from_url(proxy.url, **options)  # type: ignore[arg-type] # pyright: ignore
     try:
@@ -45,7 +47,7 @@ async def lossy(proxy: Proxy, namespace: str, **options: object) -> AsyncIterato
 
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_case_30_and_31_a_lost_reply_is_asked_for_again(proxy: Proxy, namespace: str, retries: int) -> None:
-    """case 30, case 31: claim, record, append, transact, discard and release, each with its reply lost once, whatever the client's policy."""
+    """case 30, case 31: claim, record, append, transact, discard, release, each reply lost once, whatever the client's policy."""
     async with lossy(proxy, namespace, retry=Retry(NoBackoff(), retries)) as durable:
         store = durable.checkpointer
         faults = [proxy.lose_reply(b"EVAL")]
@@ -180,7 +182,7 @@ async def test_a_wait_for_replicas(own_redis_replica: Replicated, namespace: str
             for number in range(20):
                 group.create_task(durable.checkpointer.supply("w", f"k{number}", number))
         async with Redis.from_url(own_redis_replica.replica.url) as replica:
-            assert await replica.hlen(durable.checkpointer.layout.of("w").records.decode()) >= 20  # type: ignore[misc]
+            assert await replica.hlen(durable.checkpointer.layout.of("w").records.decode()) >= 20
         own_redis_replica.link.freeze()
         with pytest.raises(RedisTimeoutError, match="0 of 1 replicas"):
             await durable.checkpointer.supply("w", "late", 1)
@@ -213,7 +215,7 @@ def _in_sync(watched: Watched) -> None:
 
 
 async def test_case_9_what_a_failover_drops_is_a_suffix(own_redis_replica: Replicated, namespace: str) -> None:
-    """case 9: two records are not replicated and the replica is promoted: what is left is a prefix, and tokens go on rising by the clock."""
+    """case 9: a record is not replicated and the replica is promoted: a prefix is left, and tokens go on rising by the clock."""
     async with open(own_redis_replica.primary.url, namespace=namespace) as old:
         holder = await old.checkpointer.claim("w", HOUR, timedelta(milliseconds=100))
         assert holder is not None
@@ -241,7 +243,7 @@ async def test_closing_ends_what_is_under_way(shared_redis: Address, namespace: 
         waiting.cancel()
         await asyncio.wait([waiting])
         await durable.aclose()
-        assert len(client.connection_pool._in_use_connections) == 0  # type: ignore[attr-defined] # pyright: ignore
+        assert len(client.connection_pool._in_use_connections) == 0  # pyright: ignore
         assert isinstance(durable.checkpointer.connection, Connection)
         with pytest.raises(Misconfigured, match="closed"):
             await durable.arrive("w", "input", 1)

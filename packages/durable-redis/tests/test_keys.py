@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """The names of keys: no id leaves its slot, and an effect's keys are asked for theirs on a single node too."""
 
 from datetime import timedelta
@@ -97,4 +99,3 @@ def test_a_namespace_that_is_no_tag_is_refused(name: str) -> None:
     """Braces, NUL and nothing are refused before anything is done. [ANY-VALID]"""
     with pytest.raises(ValueError, match="namespace"):
         RedisDurable(Redis(), namespace=name)
-

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """Opening by URL, and what a store says of itself."""
 
 import asyncio
@@ -32,7 +34,9 @@ async def test_core_finds_it_by_its_scheme(shared_redis: Address, namespace: str
         assert (await start(durable, "w", 1)).first
 
 
-@pytest.mark.parametrize("url", ["http://x", "redis+sentinel://", "redis+sentinel://host", "redis+sentinel://host/name/x", "localhost"])
+@pytest.mark.parametrize(
+    "url", ["http://x", "redis+sentinel://", "redis+sentinel://host", "redis+sentinel://host/name/x", "localhost"]
+)
 def test_another_url_is_refused(url: str) -> None:
     """The error says what is known, or what the form is."""
     with pytest.raises(Misconfigured, match="redis"):
@@ -44,7 +48,7 @@ async def test_what_is_no_client_is_refused() -> None:
     import redis as synchronous
 
     for thing in ("redis://localhost", synchronous.Redis(), Redis().connection_pool):
-        with pytest.raises(Misconfigured, match="redis.asyncio"):
+        with pytest.raises(Misconfigured, match=r"redis\.asyncio"):
             RedisDurable(thing)  # type: ignore[arg-type] # pyright: ignore
 
 
@@ -66,7 +70,12 @@ async def test_describe_says_how_far_durable_goes(appendonly: bool, fsync: Fsync
     with redis("redis", appendonly=appendonly, appendfsync=fsync) as server:
         async with durable_redis.open(server.url, namespace=namespace) as durable:
             said = await durable.describe()
-            assert (said.product, said.survives_kill, said.survives_power_cut, said.survives_failover) == ("Redis", kill, cut, "no")
+            assert (said.product, said.survives_kill, said.survives_power_cut, said.survives_failover) == (
+                "Redis",
+                kill,
+                cut,
+                "no",
+            )
             assert said.version.startswith("8.")
         server.call("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-config", "-info")
         poor = server.url.replace("redis://", "redis://poor:secret@")

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """Wakeups: the bell, idle cost, and what a stream adds."""
 
 import asyncio
@@ -70,7 +72,7 @@ async def test_a_token_heard_by_nobody_is_given_back(durable: RedisDurable, clie
     await durable.begin(SECOND / 50, HOUR)  # its read goes on after it
     await durable.arrive("w", "input", 1)
     async with asyncio.timeout(2):
-        while await client.llen(durable.scheduler.places[0].bell) == 0:
+        while await client.llen(durable.scheduler.places[0].bell) == 0:  # noqa: ASYNC110 - no event of ours
             await asyncio.sleep(0.005)
 
 
@@ -110,7 +112,8 @@ async def test_a_cancelled_workflow_leaves_no_entry(stream: RedisStreamScheduler
     await stream.make_ready("taken")
     first = await stream.next_ready(NOW)
     second = await stream.next_ready(NOW)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     await stream.wake_at(first, await stream.now() + HOUR)
     for workflow in ("ready", "taken"):
         await stream.cancel(workflow)
@@ -148,7 +151,8 @@ async def test_a_group_that_is_gone_is_made_anew(stream: RedisStreamScheduler, c
     assert taken is not None
     await client.xgroup_destroy(_stream_of(stream), "durable")
     ready = await stream.next_ready(NOW)
-    assert ready is not None and ready.workflow == "ready"
+    assert ready is not None
+    assert ready.workflow == "ready"
     assert await stream.next_ready(NOW) is None
     await stream.done(taken)
     await stream.done(ready)
@@ -176,7 +180,8 @@ async def test_a_foreign_entry_is_taken_out(stream: RedisStreamScheduler, client
     await client.xadd(_stream_of(stream), {"who": "knows"})
     await stream.make_ready("w")
     delivery = await stream.next_ready(NOW)
-    assert delivery is not None and delivery.workflow == "w"
+    assert delivery is not None
+    assert delivery.workflow == "w"
     assert await client.xlen(_stream_of(stream)) == 1
 
 
@@ -216,7 +221,8 @@ async def test_pending_entries_change_nothing_of_a_take(stream: RedisStreamSched
         before = await _commands(client)
         delivery = await stream.next_ready(NOW)
         costs.append(await _commands(client) - before)
-        assert delivery is not None and delivery.workflow == "w"
+        assert delivery is not None
+        assert delivery.workflow == "w"
         await stream.done(delivery)
         await patient.aclose()
     assert costs[1] <= costs[0] + 2

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# redis-py leaves its **kwargs untyped.
 """The scripts: what their headers say, and that a server that has forgotten them is no different."""
 
 import re
@@ -28,7 +30,7 @@ def test_every_script_says_what_it_takes_and_gives(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_script_is_put_together_out_of_values(name: str) -> None:
-    """What differs between calls goes through KEYS and ARGV: one script has one text, and the plain form lacks its first line only."""
+    """What differs between calls goes through KEYS and ARGV: a script has one text; the plain form lacks its first line only."""
     made = script(name)
     assert made is script(name)
     assert made.text.split(b"\n", 1)[1] == made.plain

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
@@ -29,10 +30,13 @@ _AGAIN = (ReadOnlyError, BusyLoadingError, MasterDownError)  # said by a server 
 class _Call:
     """A script on its way, and its answer. `tail` is all of the command but for its name and the script."""
 
-    __slots__ = ("by_text", "count", "future", "plain", "script", "sent", "tail", "tries")
+    __slots__ = ("arguments", "by_text", "count", "future", "keys", "plain", "script", "sent", "tail", "tries")
 
-    def __init__(self, script: Script, count: int, tail: bytes, future: asyncio.Future[Reply], plain: bool) -> None:
-        self.script, self.count, self.tail, self.future, self.plain = script, count, tail, future, plain
+    def __init__(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], tail: bytes, future: asyncio.Future[Reply]
+    ) -> None:
+        self.script, self.keys, self.arguments, self.tail, self.future = script, keys, arguments, tail, future
+        self.count, self.plain = 3 + len(keys) + len(arguments), False
         self.tries, self.sent, self.by_text = 0, 0.0, False
 
     def wire(self) -> bytes:
@@ -121,7 +125,9 @@ class SharedWire:
         if (len(tail) > _LARGE and not self._wait) or self._bypassed:
             return await self._pooled.run(script, keys, *arguments)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._outbox.append(_Call(script, 3 + len(keys) + len(arguments), tail, future, self._plain))
+        call = _Call(script, keys, arguments, tail, future)
+        call.plain = self._plain
+        self._outbox.append(call)
         if self._sent or self._transport is None:
             self._flush_soon()
         else:
@@ -253,16 +259,30 @@ class SharedWire:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
+                if self._bypassed:
+                    await self._by_pool()
                 self._flush()
                 return
+
+    async def _by_pool(self) -> None:
+        while self._outbox:
+            call = self._outbox.popleft()
+            try:
+                call.answer(await self._pooled.run(call.script, call.keys, *call.arguments))
+            except Exception as error:
+                call.fail(error)
 
     async def _take_line(self) -> None:
         """Take a connection that redis-py has made, greetings and encryption included, and put a receiver of ours at its end."""
         pool = self._client.connection_pool
         line = await pool.get_connection()  # type: ignore[no-untyped-call]
-        writer: asyncio.StreamWriter = line._writer  # pyright: ignore[reportPrivateUsage, reportAssignmentType]
-        transport = writer.transport
-        assert isinstance(transport, asyncio.Transport)
+        writer: asyncio.StreamWriter | None = getattr(line, "_writer", None)
+        if writer is None:  # a connection class of the application's: it is used call by call
+            self._bypassed = True
+            await self._client.connection_pool.release(line)
+            return
+        # What a stream writes to can also be read, and paused: it is the transport of a socket, encrypted or not.
+        transport = cast("asyncio.Transport", writer.transport)
         receiver = _Receiver(self, transport.get_protocol())
         transport.set_protocol(receiver)
         transport.resume_reading()

@@ -71,7 +71,7 @@ class PooledWire:
         return await self.call("EVAL", script.plain, len(keys), *keys, *arguments)
 
     async def call(self, *command: Argument) -> Reply:
-        """Send a command: again while a slot moves, and a few times after a lost reply, whatever the client's own policy."""
+        """Send a command: again while a slot moves, and a few times after a lost reply, whatever the client's policy."""
         deadline, pause, lost = time.monotonic() + _PATIENCE, 0.01, 0
         while True:
             try:
@@ -95,8 +95,8 @@ class PooledWire:
         return await self._sent(command, target_nodes=node)
 
     async def _sent(self, command: Sequence[Argument], **options: object) -> Reply:
-        # A caller that is cancelled leaves its call to end by itself: redis-py may lose a connection of the pool otherwise, and on
-        # Python 3.11 the cancellation.
+        # A caller that is cancelled leaves its call to end by itself: redis-py may otherwise lose a connection of the pool, and
+        # on Python 3.11 the cancellation.
         task = asyncio.create_task(self._answered(command, options))
         self._under_way.add(task)
         task.add_done_callback(self._ended)

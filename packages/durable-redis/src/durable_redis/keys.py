@@ -110,7 +110,7 @@ class Partitioned:
         return f"{self.tag(self.place(workflow))}/"
 
     def written(self) -> list[tuple[bytes, bytes]]:
-        """Give the keys under which the namespace and then each partition say how they were laid out, and what queues there are."""
+        """Give the keys under which the namespace, and each partition, say how they were laid out and what queues there are."""
         tags = [f"{{{self.namespace}}}", *(self.tag(place) for place in range(self.partitions))]
         return [(f"{tag}:layout".encode(), f"{tag}:queues".encode()) for tag in dict.fromkeys(tags)]
 
