@@ -24,7 +24,7 @@ class MemoryCheckpointer:
     """
 
     def __init__(self, memory: Memory | None = None, *, codec: CheckpointCodec[Encoded] | None = None) -> None:
-        self.memory = Memory() if memory is None else memory
+        self.memory: Memory = Memory() if memory is None else memory
         # Only what this codec encoded is ever handed to it, as long as all instances on one memory are given the same one.
         self._codec = cast(CheckpointCodec[object], JsonCodec() if codec is None else codec)
 

@@ -18,7 +18,7 @@ class MemoryScheduler:
     def __init__(self, memory: Memory | None = None, *, queue: str = "default", lease: timedelta = LEASE) -> None:
         check_queue(queue)
         check_duration(lease, "lease")
-        self.memory = Memory() if memory is None else memory
+        self.memory: Memory = Memory() if memory is None else memory
         self.queue = queue
         self._lease = lease
 

@@ -20,7 +20,9 @@ class Pulse:
     def __init__(
         self, holder: Pass, budget: timedelta, alive: timedelta, monotonic: Callable[[], float], sent: float, arrived: float
     ) -> None:
-        self.holder, self.budget, self.alive = holder, budget, alive
+        self.holder: Pass = holder
+        self.budget: timedelta = budget
+        self.alive: timedelta = alive
         self._monotonic, self._arrived = monotonic, arrived
         self._last = sent
         self._end = sent + budget.total_seconds()

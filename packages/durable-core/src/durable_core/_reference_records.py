@@ -25,9 +25,9 @@ class _Log:
     __slots__ = ("index", "items", "onces")
 
     def __init__(self, items: list[Record]) -> None:
-        self.items = items
-        self.index = {record.key: position for position, record in enumerate(items)}
-        self.onces = {record.once: position for position, record in enumerate(items) if record.once is not None}
+        self.items: list[Record] = items
+        self.index: dict[str, int] = {record.key: position for position, record in enumerate(items)}
+        self.onces: dict[str, int] = {record.once: position for position, record in enumerate(items) if record.once is not None}
 
 
 class Records(Mapping[str, object]):
@@ -44,7 +44,7 @@ class Records(Mapping[str, object]):
         self._log = _Log([]) if log is None else log
         self._length = length
         self._hash = hashed
-        self.inbox = inbox
+        self.inbox: int = inbox
 
     def __repr__(self) -> str:
         return f"<{self._length} records>"

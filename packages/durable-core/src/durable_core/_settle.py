@@ -75,7 +75,7 @@ class Settle:
         self._failures: dict[str, BaseException] = {}
         self.noted: tuple[Wait, ...] = ()
         self.lost: Fenced | Contended | None = None
-        self.lost_seen = False
+        self.lost_seen: bool = False
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "lost" if self.lost else "suspended" if self.noted else "open"

@@ -66,7 +66,7 @@ class MemoryDurable:
     ) -> None:
         if clock is not None and memory is not None:
             raise Misconfigured("a memory has a clock: give one of the two")
-        self.memory = Memory(clock) if memory is None else memory
+        self.memory: Memory = Memory(clock) if memory is None else memory
         self._checkpointer = MemoryCheckpointer(self.memory, codec=codec)
         self._scheduler = MemoryScheduler(self.memory, queue=queue, lease=lease)
         self._queue, self._lease = queue, lease
