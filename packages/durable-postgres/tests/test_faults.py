@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from durable_conformance import servers
 from durable_conformance.proxy import Proxy
 from durable_core.client import start
-from durable_core.contract import Finished, Pass
+from durable_core.contract import Finished, Pass, Recorded
 from durable_core.run import Run
 from durable_core.worker import Worker
 from durable_postgres import PostgresDurable, SqlEffect
@@ -33,7 +33,7 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 
 @asynccontextmanager
-async def opened(url: str, size: int = 4, **options: object) -> AsyncIterator[PostgresDurable]:
+async def opened(url: str, size: int = 4, **options: object) -> AsyncGenerator[PostgresDurable]:
     kwargs = {"autocommit": True, **options}
     pool: Pool = AsyncConnectionPool(url, min_size=1, max_size=size, open=False, timeout=30, kwargs=kwargs)
     async with pool, PostgresDurable.on(pool, lease=timedelta(seconds=3)) as durable:
@@ -181,11 +181,12 @@ async def test_a_reply_that_is_lost_is_safe_to_repeat(server: servers.PostgresSe
         async with opened(at, prepare_threshold=None) as durable:
             await durable.arrive("w", "input", 1)
             (turn,) = await durable.begin(NOW, LONG)
-            made = {
+            calls: dict[str, Callable[[], Awaitable[Recorded]]] = {
                 "record": lambda: durable.checkpointer.record(turn.holder, "k", 1),
                 "arrive": lambda: durable.arrive("w", "answer", 1),
                 "finish": lambda: durable.finish(turn, 1),
-            }[call]
+            }
+            made = calls[call]
             fault = proxy.lose_reply(f"workflow_{call}_v1".encode())
             with pytest.raises(LOST):
                 await made()

@@ -49,7 +49,7 @@ class Bell:
         self._owed: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self.told = False
+        self.told: bool = False
 
     def __repr__(self) -> str:
         return f"<Bell {self._channel}, {'told' if self.told else 'not told'}>"

@@ -65,7 +65,8 @@ class Connections:
     def __init__(self, pool: Pool, schema: str | None) -> None:
         if not isinstance(pool, AsyncConnectionPool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misconfigured(f"the store takes a psycopg_pool.AsyncConnectionPool, and not {type(pool).__name__}")
-        self.pool, self.schema = pool, schema
+        self.pool: Pool = pool
+        self.schema: str | None = schema
         self._statements: dict[str, bytes] = {}
         self._kept: Lent | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -38,11 +38,12 @@ class PostgresCheckpointer:
     """
 
     def __init__(self, pool: Pool, *, schema: str | None = None, codec: CheckpointCodec[str] | None = None) -> None:
-        self.pool, self.schema = pool, schema
-        self.connections = Connections(pool, schema)
-        self.coding = Coding(JsonCodec() if codec is None else codec)
-        self.lane = Lane(self.connections)
-        self.bell = Bell(self.connections)
+        self.pool: Pool = pool
+        self.schema: str | None = schema
+        self.connections: Connections = Connections(pool, schema)
+        self.coding: Coding = Coding(JsonCodec() if codec is None else codec)
+        self.lane: Lane = Lane(self.connections)
+        self.bell: Bell = Bell(self.connections)
 
     def __repr__(self) -> str:
         return f"PostgresCheckpointer({self.connections!r})"

@@ -44,10 +44,12 @@ class PostgresScheduler:
     def __init__(self, pool: Pool, *, schema: str | None = None, queue: str = "default", lease: timedelta = LEASE) -> None:
         check_queue(queue)
         check_duration(lease, "lease")
-        self.pool, self.schema, self.queue = pool, schema, queue
+        self.pool: Pool = pool
+        self.schema: str | None = schema
+        self.queue: str = queue
         self._lease = lease
-        self.connections = Connections(pool, schema)
-        self.bell = Bell(self.connections)
+        self.connections: Connections = Connections(pool, schema)
+        self.bell: Bell = Bell(self.connections)
 
     def __repr__(self) -> str:
         return f"PostgresScheduler({self.connections!r}, queue={self.queue!r})"
