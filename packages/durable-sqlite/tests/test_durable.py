@@ -138,7 +138,7 @@ async def test_begin_wakes_by_itself_when_something_is_due(durable: SqliteDurabl
     assert turn.holder.at >= when
     await durable.pause(turn, None)
     for store in (durable, other):
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             waiting = group.create_task(durable.begin(LONG, LONG))
             await asyncio.sleep(0)
             await store.arrive("v", "k", 1)
@@ -188,7 +188,7 @@ async def test_begin_contended_comes_back_on_release(durable: SqliteDurable, sta
     del statements[:]
     assert await durable.begin(poll * 5, LONG) == []
     assert "BEGIN" not in verbs(statements)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         waiting = group.create_task(durable.begin(LONG, LONG))
         await asyncio.sleep(0)
         await durable.checkpointer.release(holder)
@@ -428,14 +428,14 @@ async def test_result_and_watch(durable: SqliteDurable, other: SqliteDurable) ->
     turn = await started(durable)
     assert await durable.result("w") is None
     for store in (durable, other):
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             watching = group.create_task(store.watch("w", LONG))
             await asyncio.sleep(0)
             await (durable.finish(turn, 1) if store is durable else durable.fail(await started(durable, "v"), "why", None))
             if store is other:
                 watching.cancel()
         assert await store.result("w") == Finished(1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await other.watch("v", LONG)
     assert await other.result("v") == Failed("why")
 
@@ -446,7 +446,7 @@ async def test_an_outcome_that_is_supplied_is_met_at_once(durable: SqliteDurable
     assert holder is not None
     await durable.scheduler.make_ready("w")
     assert await durable.begin(NOW, LONG) == []
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(durable.watch("w", LONG))
         await asyncio.sleep(0)
         await durable.checkpointer.supply("w", OUTCOME, 1)
@@ -458,7 +458,7 @@ async def test_an_outcome_that_is_supplied_is_met_at_once(durable: SqliteDurable
 async def test_watch_hears_of_another_store(durable: SqliteDurable, other: SqliteDurable) -> None:
     """[DUR-RESULT] It returns when another store on the file ends the workflow."""
     turn = await started(durable)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(other.watch("w", LONG))
         await other.checkpointer.load("nobody")
         await durable.finish(turn, 1)

@@ -92,7 +92,7 @@ async def test_locked_by_another_waits_then_says_so(path: Path, child: Callable[
         assert await durable.workflows(prefix="v") == []
         locking.stdin.write("\n")
         locking.stdin.flush()
-        locking.wait(20)
+        locking.wait(60)
         assert (await durable.arrive("v/0", "k", 1)).first
 
 
@@ -108,6 +108,7 @@ async def test_locked_while_waiting_for_work(path: Path, child: Callable[..., su
             await durable.begin(LONG, LONG)
         locking.stdin.write("\n")
         locking.stdin.flush()
+        locking.wait(60)
         assert (await durable.begin(LONG, LONG))[0].delivery.attempt == 1
 
 

@@ -57,7 +57,7 @@ async def test_joined_leaves_no_trace_after_a_rollback(durable: SqliteDurable, c
 
 async def test_joined_nudge_wakes_takers_of_this_process(durable: SqliteDurable, connection: sqlite3.Connection) -> None:
     """[DUR-JOINED] After the commit `nudge` has them look at once."""
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         waiting = group.create_task(durable.begin(LONG, LONG))
         await asyncio.sleep(0)
         connection.execute("BEGIN IMMEDIATE")
@@ -69,7 +69,7 @@ async def test_joined_nudge_wakes_takers_of_this_process(durable: SqliteDurable,
 
 async def test_joined_wakes_takers_without_a_nudge(durable: SqliteDurable, connection: sqlite3.Connection) -> None:
     """[DUR-JOINED] Without it they see the commit at their next look, as they would another process's."""
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         waiting = group.create_task(durable.begin(LONG, LONG))
         await durable.checkpointer.load("nobody")
         connection.execute("BEGIN IMMEDIATE")

@@ -209,7 +209,7 @@ def test_a_store_that_is_forgotten_ends_its_thread(path: Path) -> None:
     (thread,) = (thread for thread in threading.enumerate() if str(path) in thread.name)
     gc.collect()
     assert forgotten() is None
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -111,7 +111,7 @@ async def test_next_wait_returns_at_once_when_something_comes(scheduler: SqliteS
     time.
     """
     for wake in (scheduler.make_ready, other.scheduler.make_ready):
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             waiting = group.create_task(scheduler.next_ready(timedelta(hours=1)))
             await asyncio.sleep(0)
             await wake("w")
