@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from redis.asyncio.cluster import RedisCluster
@@ -12,6 +13,7 @@ from redis.exceptions import RedisError
 from durable_redis._connection import Connection
 
 BLOCK = 10  # seconds for which one read waits; a token that was lost with its taker delays others by so much
+_KEPT = 30.0  # seconds for which a connection is kept that nobody waits on
 _SLACK = 5.0  # seconds more until the read counts as lost
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds after an error
 
@@ -33,6 +35,7 @@ class Bell:
         self._connection, self._keys = connection, keys
         self.heard = [0] * len(keys)
         self._waiting: set[asyncio.Future[None]] = set()
+        self._wanted = asyncio.Event()  # set while somebody waits
         self._listening: list[asyncio.Task[None] | None] = [None] * len(keys)
 
     def __repr__(self) -> str:
@@ -42,36 +45,54 @@ class Bell:
         """Return when something was heard since, or after so many seconds."""
         if list(since) != self.heard:
             return
-        waiting = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _over, waiting)
         self._waiting.add(waiting)
+        self._wanted.set()
         try:
             for place, task in enumerate(self._listening):
                 if task is None or task.done():
                     self._listening[place] = asyncio.create_task(self._listen(place), name=f"durable-redis bell {place}")
-            await asyncio.wait([waiting], timeout=seconds)
+            await waiting
         finally:
+            timer.cancel()
             self._waiting.discard(waiting)
+            if not self._waiting:
+                self._wanted.clear()
 
     def _ring(self, place: int) -> None:
         self.heard[place] += 1
         for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+            _over(waiting)
         self._waiting.clear()
+        self._wanted.clear()
 
     async def _listen(self, place: int) -> None:
-        pause = _FIRST_PAUSE
-        while self._waiting:
+        key, pause = self._keys[place], _FIRST_PAUSE
+        while True:
             try:
-                rung = await self._blocked(self._keys[place])
+                async with self._line(key) as line:
+                    pause = _FIRST_PAUSE
+                    while await self._is_wanted():
+                        rung = await _read(line, key)
+                        if rung and not self._waiting:
+                            await self._give_back(key)
+                        self._ring(place)
+                return
             except (RedisError, OSError):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                pause = _FIRST_PAUSE
-                if rung and not self._waiting:
-                    await self._give_back(self._keys[place])
             self._ring(place)
+
+    async def _is_wanted(self) -> bool:
+        """Say whether somebody waits, and keep the connection for a while when nobody does."""
+        try:
+            async with asyncio.timeout(_KEPT):
+                await self._wanted.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _give_back(self, key: bytes) -> None:
         try:
@@ -79,24 +100,26 @@ class Bell:
         except (RedisError, OSError):
             return  # the token is lost: who waits looks again within BLOCK
 
-    async def _blocked(self, key: bytes) -> bool:
-        """Wait for the token on a connection of its own: a block may be longer than the client's socket timeout."""
+    @asynccontextmanager
+    async def _line(self, key: bytes) -> AsyncGenerator[_Line]:
+        """Give a connection to wait on by itself: a block may be longer than the client's socket timeout."""
         client = self._connection.client
         if isinstance(client, RedisCluster):
             await self._connection.call("EXISTS", key)  # follows a slot that has moved
             node = client.get_node_from_key(key.decode())
             assert node is not None
-            line = node.acquire_connection()
+            held = node.acquire_connection()
             try:
-                return await _read(line, key)
+                yield held
             finally:
-                node.release(line)
-        pool = client.connection_pool
-        line = await pool.get_connection()  # type: ignore[no-untyped-call]
-        try:
-            return await _read(line, key)
-        finally:
-            await pool.release(line)
+                node.release(held)
+        else:
+            pool = client.connection_pool
+            line = await pool.get_connection()  # type: ignore[no-untyped-call]
+            try:
+                yield line
+            finally:
+                await pool.release(line)
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -105,6 +128,11 @@ class Bell:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _over(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 async def _read(line: _Line, key: bytes) -> bool:
