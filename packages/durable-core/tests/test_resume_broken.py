@@ -198,15 +198,6 @@ async def test_resume_inside_a_timeout_is_a_timeout(probe: Probe) -> None:
     assert effect.ending == "cancelled"
 
 
-async def body(run: Run) -> str:
-        return await run.step("a", effect, str)
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await probe.advance(body)
-    assert effect.ending == "cancelled"
-
-
 async def test_resume_cancelled_before_its_body_began_calls_nothing(probe: Probe) -> None:
     """RUN-CLOSED: and nobody complains of a coroutine that was never awaited."""
 
