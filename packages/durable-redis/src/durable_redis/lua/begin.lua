@@ -41,11 +41,11 @@ for place = 1, #due, 2 do
   if redis.call('HEXISTS', ARGV[5] .. workflow, OUTCOME) == 1 then
     table.insert(finished, workflow)
   else
-    local claim = redis.call('HMGET', ARGV[6] .. workflow, 'l', 'w')
+    local claim = redis.call('HMGET', ARGV[6] .. workflow, 'l', 'w', 't')
     if claim[1] and now < tonumber(claim[1]) then
       table.insert(held, {workflow, score, claim[1], claim[2] or ''})
     else
-      table.insert(picked, {workflow, score, loaded(ARGV[5] .. workflow)})
+      table.insert(picked, {workflow, score, loaded(ARGV[5] .. workflow), claim[3]})
     end
   end
   if #picked == limit then
@@ -66,7 +66,7 @@ end
 for place, found in ipairs(picked) do
   local receipt = ARGV[1] .. '.' .. place
   local attempt, lapses, since = take(found[1], found[2], receipt, ARGV[2])
-  local token = grant(ARGV[6] .. found[1], receipt, ARGV[3], ARGV[2])
+  local token = grant(ARGV[6] .. found[1], found[4], receipt, ARGV[3], ARGV[2])
   table.insert(turns, {found[1], receipt, attempt, lapses, since, token, clock, found[3]})
 end
 return {next_due(), #picked < limit and #due == 2 * (limit + 8) and '1' or '0', unpack(turns)}

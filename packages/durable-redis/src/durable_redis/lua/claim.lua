@@ -18,6 +18,6 @@ end
 if I and not claim[1] then
   redis.call('ZADD', I, 0, ARGV[1])
 end
-local token = grant(C, ARGV[2], ARGV[3], ARGV[4])
+local token = grant(C, claim[1], ARGV[2], ARGV[3], ARGV[4])
 redis.call('PERSIST', R)
 return {token, clock}

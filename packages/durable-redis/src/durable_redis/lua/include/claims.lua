@@ -11,18 +11,21 @@ local function seen(c, lapses, budget, window)
   end
 end
 
--- Gives the workflow to a new pass; its token is above the last one and not behind the clock. [CKP-CLAIM-RISING] [CKP-CLAIM-KEPT]
-local function grant(c, nonce, budget, window)
-  redis.call('HINCRBY', c, 't', 1)
-  local token = redis.call('HGET', c, 't')
-  if #clock > #token or (#clock == #token and clock > token) then
-    token = clock
+-- Gives the workflow to a new pass; its token is above the last one, if there was one, and not behind the clock. [CKP-CLAIM-RISING]
+-- [CKP-CLAIM-KEPT]
+local function grant(c, last_token, nonce, budget, window)
+  local token = clock
+  if last_token and not (#clock > #last_token or (#clock == #last_token and clock > last_token)) then
+    redis.call('HINCRBY', c, 't', 1)
+    token = redis.call('HGET', c, 't')
   end
   local last = now + tonumber(budget)
   local lapses = int(math.min(last, now + tonumber(window)))
   redis.call('HSET', c, 't', token, 'l', lapses, 'u', int(last), 'a', window, 'n', nonce, 'g', clock)
-  redis.call('HDEL', c, 'w')
-  redis.call('PERSIST', c)
+  if last_token then
+    redis.call('HDEL', c, 'w')
+    redis.call('PERSIST', c)
+  end
   return token
 end
 
