@@ -119,6 +119,17 @@ async def test_hint_gives_its_connection_back(make_pool: MakePool) -> None:
 
 
 @pytest.mark.usefixtures("no_poll")
+async def test_hint_of_a_client_that_leaves_at_once(durable: PostgresDurable, make_pool: MakePool) -> None:
+    """A client that closes right after its call has sent its hint."""
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        begun = group.create_task(durable.begin(LONG, LONG))
+        await listens(durable)
+        async with make_pool(2) as pool, PostgresDurable.on(pool) as client:
+            await client.arrive("w", "input", 1)
+        await begun
+
+
+@pytest.mark.usefixtures("no_poll")
 async def test_idle_worker_asks_seldom(durable: PostgresDurable, operator: psycopg.Connection[TupleRow]) -> None:
     """An idle taker that is told of work asks once, and not again until something happens."""
     waiting = asyncio.ensure_future(durable.begin(LONG, LONG))

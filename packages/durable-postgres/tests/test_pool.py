@@ -147,6 +147,33 @@ async def test_pool_case_34_cancelled_calls_leave_it_clean(make_pool: MakePool) 
         assert pool.get_stats()["pool_size"] == 1
 
 
+@pytest.mark.parametrize("size", [1, 2])
+async def test_pool_effects_that_are_cancelled_twice(
+    make_pool: MakePool, operator: psycopg.Connection[TupleRow], size: int
+) -> None:
+    """[CKP-RECORD-DURABLE] A transact is cancelled, and again while it rolls back: what is acknowledged next is committed."""
+    chance = random.Random(2)
+    async with make_pool(size) as pool, PostgresDurable.on(pool) as durable:
+        holder = await durable.checkpointer.claim("w", LONG, LONG)
+        assert holder is not None
+
+        async def effect(cursor: AsyncCursor[TupleRow]) -> object:
+            await cursor.execute("SELECT 1")
+            return "done"
+
+        for number in range(100):
+            task = asyncio.ensure_future(durable.checkpointer.transact(holder, f"t{number}", effect))
+            await asyncio.sleep(chance.random() * 0.004)
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(chance.random() * 0.0005)
+            await durable.checkpointer.record(holder, f"r{number}", number)
+            found = operator.execute("SELECT count(*) FROM workflow_checkpoint WHERE key = %s", (f"r{number}",)).fetchone()
+            assert found == (1,)
+            await asyncio.wait((task,))
+        assert pool.get_stats()["pool_size"] <= size
+
+
 async def test_pool_a_cancelled_begin_leaves_no_turn_behind(make_pool: MakePool) -> None:
     """[DUR-BEGIN] What a cancelled caller did not hear is ready again at once, its counts unchanged."""
     chance = random.Random(7)
@@ -172,6 +199,22 @@ def test_pool_case_110_one_store_in_three_loops(url: str) -> None:
             return (await durable.checkpointer.supply("w", "k", 1)).value
 
     assert [asyncio.run(use()) for _ in range(3)] == [1, 1, 1]
+
+
+def test_pool_case_113_a_loop_that_the_driver_cannot_use(url: str) -> None:
+    """Case 113: a Proactor loop, the default on Windows, is refused at once and with the way out."""
+
+    class ProactorEventLoop(asyncio.SelectorEventLoop):
+        """Named as the one on Windows is."""
+
+    async def main() -> None:
+        pool: Pool = AsyncConnectionPool(url, min_size=1, max_size=1, open=False)
+        async with pool:
+            with pytest.raises(Misconfigured, match="SelectorEventLoop"):
+                await PostgresDurable.on(pool).prepare()
+
+    with asyncio.Runner(loop_factory=ProactorEventLoop) as runner:
+        runner.run(main())
 
 
 async def test_pool_a_closed_one_says_so(make_pool: MakePool) -> None:

@@ -19,6 +19,7 @@ TOLD_POLL, UNTOLD_POLL = 5.0, 0.5  # seconds between two looks, where hints arri
 _PROBE = 2.0  # seconds that the first hint to ourselves may take
 _AGAIN = 5.0  # seconds before listening is tried again
 _GAP = 0.002  # seconds between two hints
+_LAST = 1.0  # seconds that the last hint may take
 _LEAST = 3  # connections that a pool must have for one to listen
 _NAMED = 100  # workflows that one hint names; of more it says so
 
@@ -103,7 +104,9 @@ class Bell:
                 topic.sleepers.discard(sleeper)
 
     async def aclose(self) -> None:
-        """Stop listening."""
+        """Send what is owed, and stop listening."""
+        if self._sending is not None and not self._sending.done():
+            await asyncio.wait((self._sending,), timeout=_LAST)
         for task in (self._listening, self._sending):
             if task is not None:
                 task.cancel()

@@ -53,7 +53,8 @@ class Lent:
 
     def sound(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Say whether it can be used in this loop, as far as is known without asking the server."""
-        return self.loop is loop and idle(self.connection) and (self.socket is None or not self.socket.poll(0))
+        usable = self.loop is loop and idle(self.connection) and self.connection.autocommit
+        return usable and (self.socket is None or not self.socket.poll(0))
 
 
 class Connections:
@@ -77,6 +78,15 @@ class Connections:
 
     def __repr__(self) -> str:
         return f"<Connections of {self.pool.name!r}{'' if self.schema is None else f', schema {self.schema!r}'}>"
+
+    def check_loop(self) -> None:
+        """Refuse a loop that the driver cannot use, which would be heard of only when the pool's patience is over."""
+        loop = asyncio.get_running_loop()
+        if type(loop).__name__ == "ProactorEventLoop":
+            raise Misconfigured(
+                "psycopg cannot use a ProactorEventLoop, the default on Windows: "
+                "run with `asyncio.run(main(), loop_factory=asyncio.SelectorEventLoop)`"
+            )
 
     def statement(self, text: str) -> bytes:
         """Give a statement of `sql` with the schema's name in its place, to be executed with parameters."""
@@ -140,12 +150,16 @@ class Connections:
             try:
                 yield connection
             finally:
-                await undone(connection)
-                if idle(connection):
-                    await connection.set_autocommit(True)
-                    await connection.set_isolation_level(level)
-                else:
-                    await connection.close()
+                restored = False
+                try:
+                    await undone(connection)
+                    if idle(connection):
+                        await connection.set_autocommit(True)
+                        await connection.set_isolation_level(level)
+                        restored = True
+                finally:
+                    if not restored:  # cancelled twice, or lost: a connection outside autocommit would keep what it acknowledges
+                        await connection.close()
 
     async def _borrow(self) -> Lent:
         kept = self._kept
@@ -159,10 +173,10 @@ class Connections:
             if not connection.autocommit:
                 await connection.set_autocommit(True)
                 self._switched.add(connection)
+            return Lent.of(connection)
         except BaseException:
             await self._give_back(connection)
             raise
-        return Lent.of(connection)
 
     async def _sound(self) -> Connection:
         """Take a connection that the server has not closed while it lay there: to see that takes no round trip."""
@@ -193,7 +207,9 @@ class Connections:
 
     def _keep(self, lent: Lent) -> bool:
         """Hold the connection for the next call, unless it is wanted elsewhere."""
-        if self._kept is not None or self._wanted or self.pool.max_size < 2 or self.pool.closed or not idle(lent.connection):
+        if self._kept is not None or self._wanted or self.pool.max_size < 2 or self.pool.closed:
+            return False
+        if not idle(lent.connection) or not lent.connection.autocommit:
             return False
         lent.used = lent.loop.time()
         self._kept = lent

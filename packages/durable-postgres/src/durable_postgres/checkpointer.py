@@ -192,6 +192,11 @@ class PostgresCheckpointer:
         """Say what the store promises now. [DUR-DESCRIBE]"""
         return await describe(self.connections, self.bell)
 
+    async def aclose(self) -> None:
+        """Give back what was borrowed; the pool stays open. A `PostgresDurable` does it for its halves."""
+        await self.bell.aclose()
+        await self.connections.aclose()
+
     def recorded(self, workflow: str, key: str, stored: str, other: str | None) -> Recorded:
         """Give the answer of a write: `other` is what was there instead."""
         return Recorded(self.coding.decode(workflow, key, stored if other is None else other), other is None)

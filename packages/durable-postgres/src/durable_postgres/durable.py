@@ -95,8 +95,7 @@ class PostgresDurable:
 
     async def aclose(self) -> None:
         """Stop listening and give back what was borrowed; the pool stays open."""
-        await self._bell.aclose()
-        await self._connections.aclose()
+        await self._checkpointer.aclose()
 
     async def __aenter__(self) -> Self:
         await self.prepare()

@@ -169,6 +169,11 @@ class PostgresScheduler:
         """Say what the store promises now. [DUR-DESCRIBE]"""
         return await describe(self.connections, self.bell)
 
+    async def aclose(self) -> None:
+        """Stop listening and give back what was borrowed; the pool stays open. A `PostgresDurable` does it for its halves."""
+        await self.bell.aclose()
+        await self.connections.aclose()
+
 
 async def _heard(take: Coroutine[object, object, Look[T]], take_back: Callable[[T], Awaitable[None]]) -> Look[T]:
     """Take in a task of its own, so that a cancellation cannot come between the commit and its answer."""

@@ -66,6 +66,7 @@ def _partitioned(body: str, partitions: int) -> str:
 
 async def prepare(connections: Connections, *, create: bool) -> None:
     """Create the schema, or verify it. Raises: `SchemaMismatch`, saying what is missing or newer."""
+    connections.check_loop()
     async with connections.transaction() as connection:
         where = await _schema(connections, connection)
         known = migrations()[-1][0]
