@@ -31,7 +31,7 @@ class SomeHarness(Harness):
     name = "some"
     offers = frozenset({"clock"})
     lacks = dict.fromkeys(
-        ("codec", "effects", "halves", "joined", "kill", "loss", "meter", "processes", "queues", "restart", "retention", "skew", "wire"),
+        tuple("codec effects halves joined kill loss meter processes queues restart retention skew wire".split()),
         NOTHING,
     )
 
@@ -119,7 +119,8 @@ def test_a_failure_tells_clause_promise_sight_and_where_to_read(folder: Path) ->
     sort = (
         "\n\nclass Sorted(MemoryDurable):\n    def __init__(self, **options):\n        super().__init__(**options)\n"
         "        load = self.checkpointer.load\n\n        async def sorted_load(workflow, /, *, skip=0):\n"
-        "            return dict(sorted((await load(workflow, skip=skip)).items()))\n\n        self.checkpointer.load = sorted_load\n"
+        "            return dict(sorted((await load(workflow, skip=skip)).items()))\n\n"
+        "        self.checkpointer.load = sorted_load\n"
     )
     (folder / "test_some.py").write_text(broken + sort)
     done = pytest_run(folder, "-k", "keys_come_as")
@@ -158,7 +159,8 @@ def test_a_gap_that_is_closed_fails(folder: Path) -> None:
 def test_the_command_line_runs_a_harness_by_name(folder: Path) -> None:
     """By a file or a module; it writes each report, and its exit code is zero."""
     done = ran(
-        folder, "durable_conformance", "test_some.py:SomeHarness", "--only", "CKP-LOAD", "--json", "report.json", "--junit", "report.xml",
+        folder, "durable_conformance", "test_some.py:SomeHarness", "--only", "CKP-LOAD",
+        "--json", "report.json", "--junit", "report.xml",
         "--markdown", "report.md",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The kit's power: each mutant is seen by a case of the clause that it breaks, and the double that it is made of keeps them all."""
+"""The kit's power: each mutant is seen by a case of the clause that it breaks, and the double it is made of keeps them all."""
 
 import pytest
 
