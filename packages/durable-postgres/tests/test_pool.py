@@ -190,8 +190,8 @@ async def test_pool_a_cancelled_begin_leaves_no_turn_behind(make_pool: MakePool)
         assert (turn.delivery.attempt, turn.delivery.lapses) == (1, 0)
 
 
-def test_pool_case_110_one_store_in_three_loops(url: str) -> None:
-    """A store is used in one loop after the other, as often as its pool can be: each run has a pool of its own."""
+def test_pool_case_108_one_store_in_three_loops(url: str) -> None:
+    """Case 108: a store is used in one loop after the other, as often as its pool can be: each run has a pool of its own."""
 
     async def use() -> object:
         pool: Pool = AsyncConnectionPool(url, min_size=1, max_size=2, open=False)
