@@ -38,7 +38,7 @@ def giving(value: object) -> SqlEffect:
     return effect
 
 
-VALUES = ["a\x00b", {"k\x00": 1}, "😀", 2**53 + 1, 2**63, 2**64 - 1, -(2**80), None, 0, False, "", [], {}]
+VALUES: list[object] = ["a\x00b", {"k\x00": 1}, "😀", 2**53 + 1, 2**63, 2**64 - 1, -(2**80), None, 0, False, "", [], {}]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=[str(number) for number in range(len(VALUES))])
