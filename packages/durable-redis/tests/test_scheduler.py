@@ -134,6 +134,21 @@ async def test_memory_comes_back(stream: RedisStreamScheduler, client: Redis) ->
     assert await client.xlen(_stream_of(stream)) == 1
 
 
+@pytest.mark.parametrize("kind", [RedisScheduler, RedisStreamScheduler])
+async def test_a_scheduler_by_itself_leaves_nothing(client: Redis, namespace: str, kind: type[RedisScheduler]) -> None:
+    """Of workflows that were done nothing is left but the bell and the empty stream."""
+    scheduler = kind(client, namespace=namespace)
+    for number in range(5):
+        await scheduler.make_ready(f"w{number}")
+        delivery = await scheduler.next_ready(NOW)
+        assert delivery is not None
+        await scheduler.done(delivery)
+    left: set[bytes] = {key async for key in client.scan_iter(f"{{{namespace}}}*")}  # pyright: ignore[reportUnknownVariableType]
+    _, _, receipts, bell, *stream = scheduler.places[0].keys  # a stream keeps a cursor beside the receipts
+    assert left <= {bell, *(stream and (receipts, stream[0]))}
+    await scheduler.aclose()
+
+
 async def test_a_dead_taker_is_followed_by_its_lease(stream: RedisStreamScheduler) -> None:
     """What a taker that died had is given out again after its lease, counted. [SCH-NEXT-LAPSED]"""
     await stream.make_ready("w")

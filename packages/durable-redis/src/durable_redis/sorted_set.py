@@ -47,12 +47,14 @@ class RedisScheduler:
         """Give the half of a durable, whose records share its partitions."""
         made = cls.__new__(cls)
         made._set_up(connection, layout, queue, lease)
+        made._indexed = True
         return made
 
     def _set_up(self, connection: Connection, layout: Partitioned, queue: str, lease: timedelta) -> None:
         check_queue(queue)
         check_duration(lease, "lease")
         self.connection, self.layout, self.queue, self._lease = connection, layout, queue, lease
+        self._indexed = False  # where there is a catalog, it lists what only waits to run
         self.places: Sequence[Queue] = [layout.queue(queue, place, self.parts) for place in range(layout.partitions)]
         self.bell = Bell(connection, [place.bell for place in self.places])
         self.partitions = Partitions(self.bell, layout.partitions)
@@ -82,7 +84,8 @@ class RedisScheduler:
     async def make_ready(self, workflow: str, /, *, revive: bool = False) -> None:
         """Let the workflow run as soon as it can. [SCH-READY-EVENTUALLY] [SCH-READY-COALESCE]"""
         queue = self.place_of(workflow)
-        await self._run("make_ready", (*queue.keys, queue.index), workflow, "1" if revive else "")
+        keys = (*queue.keys, queue.index) if self._indexed else queue.keys
+        await self._run("make_ready", keys, workflow, "1" if revive else "", "1" if self._indexed else "")
 
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
         """Take the next wakeup that is due. [SCH-NEXT-WAIT] [SCH-NEXT-OLDEST] [SCH-NEXT-ONE] [SCH-NEXT-LAPSED] [SCH-NEXT-DEEP]"""
