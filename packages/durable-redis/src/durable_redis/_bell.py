@@ -33,7 +33,7 @@ class Bell:
 
     def __init__(self, connection: Connection, keys: Sequence[bytes]) -> None:
         self._connection, self._keys = connection, keys
-        self.heard = [0] * len(keys)
+        self.heard: list[int] = [0] * len(keys)
         self._waiting: set[asyncio.Future[None]] = set()
         self._wanted = asyncio.Event()  # set while somebody waits
         self._listening: list[asyncio.Task[None] | None] = [None] * len(keys)

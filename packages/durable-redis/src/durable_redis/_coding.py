@@ -86,7 +86,7 @@ class Coding:
     def __init__(self, codec: RedisCodec) -> None:
         # What is decoded was encoded by the same codec, or by another that the application replaced: then decoding refuses it.
         self._codec = cast("CheckpointCodec[str | bytes]", codec)
-        self.is_json = type(codec) is JsonCodec
+        self.is_json: bool = type(codec) is JsonCodec
 
     def __repr__(self) -> str:
         return f"Coding({self._codec!r})"

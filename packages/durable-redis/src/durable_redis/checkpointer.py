@@ -52,8 +52,10 @@ class RedisCheckpointer:
         return made
 
     def _set_up(self, connection: Connection, layout: Layout, codec: RedisCodec | None, queue: str | None) -> None:
-        self.connection, self.layout, self._queue = connection, layout, queue
-        self.coding = Coding(JsonCodec() if codec is None else codec)
+        self.connection: Connection = connection
+        self.layout: Layout = layout
+        self._queue = queue
+        self.coding: Coding = Coding(JsonCodec() if codec is None else codec)
         self._record = script("record")
 
     def __repr__(self) -> str:

@@ -53,11 +53,14 @@ class RedisScheduler:
     def _set_up(self, connection: Connection, layout: Partitioned, queue: str, lease: timedelta) -> None:
         check_queue(queue)
         check_duration(lease, "lease")
-        self.connection, self.layout, self.queue, self._lease = connection, layout, queue, lease
+        self.connection: Connection = connection
+        self.layout: Partitioned = layout
+        self.queue: str = queue
+        self._lease = lease
         self._indexed = False  # where there is a catalog, it lists what only waits to run
         self.places: Sequence[Queue] = [layout.queue(queue, place, self.parts) for place in range(layout.partitions)]
-        self.bell = Bell(connection, [place.bell for place in self.places])
-        self.partitions = Partitions(self.bell, layout.partitions)
+        self.bell: Bell = Bell(connection, [place.bell for place in self.places])
+        self.partitions: Partitions = Partitions(self.bell, layout.partitions)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.layout!r}, queue={self.queue!r})"
