@@ -217,6 +217,17 @@ async def test_wake_due_moves_what_is_due(stream: RedisStreamScheduler, client: 
     assert await stream.wake_due() == 3
 
 
+async def _cost_of_a_take(stream: RedisStreamScheduler, client: Redis) -> int:
+    await stream.make_ready("w")
+    before = await _commands(client)
+    delivery = await stream.next_ready(NOW)
+    cost = await _commands(client) - before
+    assert delivery is not None
+    assert delivery.workflow == "w"
+    await stream.done(delivery)
+    return cost
+
+
 async def test_pending_entries_change_nothing_of_a_take(stream: RedisStreamScheduler, client: Redis) -> None:
     """Pending entries are not looked through: as many commands at five thousand as at none. [SCH-NEXT-DEEP]"""
     costs = list[int]()
@@ -233,13 +244,8 @@ async def test_pending_entries_change_nothing_of_a_take(stream: RedisStreamSched
         patient = RedisStreamScheduler(client, namespace=stream.layout.namespace, lease=HOUR)
         for _ in range(size):
             assert await patient.next_ready(NOW) is not None
-        await stream.make_ready("w")
-        before = await _commands(client)
-        delivery = await stream.next_ready(NOW)
-        costs.append(await _commands(client) - before)
-        assert delivery is not None
-        assert delivery.workflow == "w"
-        await stream.done(delivery)
+        # Other tests may use the server meanwhile: the least of several takes is the take's own.
+        costs.append(min([await _cost_of_a_take(stream, client) for _ in range(8)]))
         await patient.aclose()
     assert costs[1] <= costs[0] + 2
 

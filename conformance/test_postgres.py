@@ -1,0 +1,45 @@
+"""The Postgres store held to the contract: as it is by default, and with `-m slow` in every setting that it is for."""
+
+from pathlib import Path
+
+import pytest
+
+from conformance import postgres
+from durable_conformance import Conformance
+
+GAPS = Path(__file__).with_name("gaps.toml")
+
+
+class TestPostgres(Conformance):
+    harness = postgres.PostgresHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestSplitPostgres(Conformance):
+    harness = postgres.SplitPostgresHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestRepeatableRead(Conformance):
+    harness = postgres.RepeatableReadHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestSerializable(Conformance):
+    harness = postgres.SerializableHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestPoolOfOne(Conformance):
+    harness = postgres.PoolOfOneHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestPgBouncer(Conformance):
+    harness = postgres.PgBouncerHarness
+    gaps = GAPS
