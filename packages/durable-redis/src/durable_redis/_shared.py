@@ -20,7 +20,7 @@ from durable_redis._resp import Replies, body, packed
 from durable_redis._scripts import Script
 from durable_redis._wire import REPEATS, Argument, PooledWire, is_too_old
 
-_LARGE = 64 * 1024  # bytes of a call that goes by a connection of its own, so that it holds up nobody
+_LARGE = 64 * 1024  # bytes of an argument whose call goes by a connection of its own, so that it holds up nobody
 _APART = frozenset({"renew", "renew_turn", "renew_delivery", "extend"})  # signs of life, which nothing must hold up
 _PATIENCE = 30.0  # seconds until a reply counts as lost, where the client has no socket timeout
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two tries to connect
@@ -119,11 +119,10 @@ class SharedWire:
         """Run a script."""
         if self._closed:
             raise Misconfigured("the store was closed: make another")
-        if not self._wait and script.name in _APART:
+        large = any(type(part) is bytes and len(part) > _LARGE for part in arguments)
+        if self._bypassed or ((large or script.name in _APART) and not self._wait):
             return await self._pooled.run(script, keys, *arguments)
         tail = body((len(keys), *keys, *arguments))
-        if (len(tail) > _LARGE and not self._wait) or self._bypassed:
-            return await self._pooled.run(script, keys, *arguments)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         call = _Call(script, keys, arguments, tail, future)
         call.plain = self._plain
