@@ -84,6 +84,7 @@ async def prefixes(bench: Bench, writers: Sequence[Stores], readers: Sequence[St
     async def read(stores: Stores) -> None:
         seen: list[tuple[str, object]] = []
         while True:
+            await asyncio.sleep(0)  # a store that never waits would keep the writers from their turn
             last = not writing
             skip = bench.random.choice((0, len(seen), len(seen) // 2))
             loaded = list((await stores.checkpointer.load(workflow, skip=skip)).items())
@@ -115,6 +116,7 @@ async def cursors(bench: Bench, writers: Sequence[Stores], readers: Sequence[Sto
     async def read(stores: Stores) -> None:
         cursor, got = "", list[object]()
         while True:
+            await asyncio.sleep(0)  # a store that never waits would keep the writers from their turn
             last = not writing
             loaded = await stores.checkpointer.load(workflow)
             fresh = sorted(key for key in loaded if key > cursor and key.startswith(inbox_key(0)[:6]))
