@@ -199,16 +199,23 @@ async def test_a_stopped_writer_holds_up_nobody_for_long(path: Path, child: Star
     """
     worker = child("write")
     assert said(worker) == "ready"
-    landed, refused = 0, set[str]()
-    async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=100)) as durable, asyncio.timeout(60):
-        while landed < 20:
-            worker.send_signal(signal.SIGSTOP)
+    refused = set[str]()
+    async with SqliteDurable.at(path, busy_timeout=timedelta(milliseconds=50)) as durable:
+
+        async def supply(key: str) -> bool:
             try:
-                landed += (await durable.checkpointer.supply("w", f"k{landed}", None)).first
+                return (await durable.checkpointer.supply("w", key, None)).first
             except sqlite3.OperationalError as error:
                 refused.add(error.sqlite_errorname)
+                return False
+
+        for number in range(10):
+            worker.send_signal(signal.SIGSTOP)
+            await supply(f"frozen{number}")
             worker.send_signal(signal.SIGCONT)
-            await asyncio.sleep(0)
+            while not await supply(f"k{number}"):
+                pass
+        assert len([key for key in await durable.checkpointer.load("w") if key.startswith("k")]) == 10
     assert refused <= {"SQLITE_BUSY"}
 
 
