@@ -138,7 +138,7 @@ def test_a_failure_tells_clause_promise_sight_and_where_to_read(folder: Path) ->
 def test_what_no_hook_covers_fails_until_a_gap_says_why(folder: Path) -> None:
     """Nothing is passed over in silence."""
     store = folder / "test_some.py"
-    store.write_text(STORE.replace('"queues", ', ""))
+    store.write_text(STORE.replace("queues ", ""))
     done = pytest_run(folder, "-k", "covered or QUEUE")
     assert done.returncode == 1
     assert "SCH_QUEUE_NAMED_queues_do_not_see_each_other: the harness does not offer queues" in done.stdout
