@@ -141,7 +141,7 @@ def test_what_no_hook_covers_fails_until_a_gap_says_why(folder: Path) -> None:
     store.write_text(STORE.replace("queues ", ""))
     done = pytest_run(folder, "-k", "covered or QUEUE")
     assert done.returncode == 1
-    assert "SCH_QUEUE_NAMED_queues_do_not_see_each_other: the harness does not offer queues" in done.stdout
+    assert "the harness does not offer queues: 1 tests\n    test_SCH_QUEUE_NAMED_queues_do_not_see_each_other" in done.stdout
     (folder / "gaps.toml").write_text('[some]\n"SCH-QUEUE-NAMED" = "one queue only, so far"\n')
     done = pytest_run(folder, "-k", "covered or QUEUE")
     assert done.returncode == 0, done.stdout

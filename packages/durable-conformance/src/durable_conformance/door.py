@@ -44,13 +44,14 @@ class Conformance:
     def test_every_clause_is_covered(self) -> None:
         """The harness offers what each case needs, or says what the store lacks, or the gaps file says why not."""
         session, declared = self._running(), known.read(self.gaps, self.harness.title())
-        left: list[str] = []
+        left: dict[str, list[str]] = {}
         for case in cases():
             result = session.outside(case)
             if result is not None and result.verdict == "not covered" and declared.of(result) is None:
-                left.append(f"{case.name}: {result.seen}")
+                left.setdefault(result.seen, []).append(case.name)
         if left:
-            pytest.fail("\n".join(["not covered, and no gap says why:", *left]), pytrace=False)
+            told = [f"{seen}: {len(names)} tests\n    " + "\n    ".join(names) for seen, names in left.items()]
+            pytest.fail("\n".join(["not covered, and no gap says why:", *told]), pytrace=False)
 
     def _running(self) -> Session:
         session = type(self)._session
