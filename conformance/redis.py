@@ -99,7 +99,7 @@ class RedisHarness(Harness[LuaEffect]):
 
     name: ClassVar[str] = "Redis"
     offers: ClassVar[frozenset[Hook]] = frozenset(
-        {"codec", "queues", "retention", "effects", "restart", "processes", "kill", "loss", "wire", "meter"}
+        {"codec", "queues", "retention", "effects", "restart", "processes", "kill", "loss", "wire", "meter", "skew"}
     )
     lacks: ClassVar[Mapping[Hook, str]] = {
         "clock": "its clock is the server's",
@@ -254,7 +254,7 @@ class RedisClusterHarness(RedisHarness):
     name = "Redis Cluster"
     cluster = True
     flavour: ClassVar[Flavour] = "redis"
-    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "loss"})
+    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "skew", "loss"})
 
     def start(self) -> str:
         self._exits = ExitStack()
@@ -280,7 +280,7 @@ class SentinelRedisHarness(RedisHarness):
     """A client that asks sentinels who the primary is."""
 
     name = "Redis through Sentinel"
-    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "loss"})
+    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "skew", "loss"})
 
     def start(self) -> str:
         self._exits = ExitStack()
