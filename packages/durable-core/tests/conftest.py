@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from durable_core._probe import Probe, probing
+from probe import Probe, probing
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core._thread import in_thread
 from durable_core.codec import JsonCodec
 from durable_core.errors import (
@@ -28,6 +27,7 @@ from durable_core.outcome import Blocked, Completed
 from durable_core.parsing import dict_of, list_of
 from durable_core.resume import resume
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import (
     NotParsed,
     OutcomeUnknown,
@@ -19,6 +18,7 @@ from durable_core.errors import (
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Blocked, Completed, Sleeping
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

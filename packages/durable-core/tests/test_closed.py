@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import Fenced, Swallowed
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Ended, Run
+from probe import Effect, Held, Probe
 
 
 async def test_closed_a_body_that_returned_is_waited_for(probe: Probe) -> None:

@@ -21,8 +21,8 @@ from typing import NotRequired, TypedDict
 import pytest
 from _pytest.capture import CaptureManager
 
-from durable_core._probe import probing
 from durable_core.resume import is_group
+from probe import probing
 
 HERE = Path(__file__).parent
 TESTS = ["test_step*", "test_wait*", "test_settle*", "test_closed*", "test_resume*", "test_thread*", "test_pulse*"]

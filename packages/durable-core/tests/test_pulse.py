@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import durable_core
-from durable_core._probe import Probe
 from durable_core._pulse import Pulse
 from durable_core.contract import Pass
 from durable_core.errors import Fenced
+from probe import Probe
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 BUDGET, ALIVE = timedelta(seconds=90), timedelta(seconds=30)

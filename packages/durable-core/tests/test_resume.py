@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core._pulse import Pulse
 from durable_core.contract import Pass
 from durable_core.errors import Contended, DurableError, Fenced, Misconfigured, NotEncodable, Suspended
@@ -17,6 +16,7 @@ from durable_core.observer import Event, StepRecorded, StepReplayed
 from durable_core.outcome import Completed
 from durable_core.resume import Advance, resume
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 HOUR = timedelta(hours=1)
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import Fenced, Swallowed
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 HOUR = timedelta(hours=1)
 

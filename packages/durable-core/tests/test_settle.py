@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import Suspended
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Blocked, Completed, Sleeping
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import Fenced, Swallowed
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 
 async def passes(probe: Probe, body: Callable[[Run[MemoryEffect]], Awaitable[object]], count: int = 3) -> list[object]:

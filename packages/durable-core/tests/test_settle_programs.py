@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Probe
 from durable_core.errors import StepFailed
 from durable_core.outcome import Blocked, Completed, Outcome, Sleeping
 from durable_core.run import Run
+from probe import Probe
 
 HOUR = timedelta(hours=1)
 

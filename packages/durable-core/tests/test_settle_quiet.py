@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Probe
 from durable_core.errors import Fenced
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Run
+from probe import Effect, Probe
 
 HOUR = timedelta(hours=1)
 

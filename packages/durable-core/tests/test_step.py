@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from durable_core._probe import Effect, Probe
 from durable_core.errors import Misconfigured, NotEncodable, ReservedKey
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import Effect, Probe
 
 
 def same(stored: object) -> object:

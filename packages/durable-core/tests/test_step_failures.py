@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import DuplicateStep, DurableError, OutcomeUnknown, StepFailed
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 
 class Declined(Exception):

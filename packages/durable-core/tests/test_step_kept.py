@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Gate, Held, Probe
 from durable_core.errors import Fenced
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Run
+from probe import Effect, Gate, Held, Probe
 
 
 async def turns(count: int = 20) -> None:

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.errors import DuplicateStep, NotEncodable, NotParsed, ReservedKey
 from durable_core.outcome import Blocked, Completed
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 
 async def double(number: int) -> int:

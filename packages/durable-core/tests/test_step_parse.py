@@ -5,11 +5,11 @@ from datetime import datetime
 
 import pytest
 
-from durable_core._probe import Effect, Probe
 from durable_core.errors import Misconfigured, NotParsed
 from durable_core.outcome import Completed
 from durable_core.parsing import list_of, nothing
 from durable_core.run import Run
+from probe import Effect, Probe
 
 
 async def test_parse_comes_after_the_record(probe: Probe) -> None:

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import ALIVE, BUDGET, Effect, Held, Probe
 from durable_core.errors import Fenced, OutcomeUnknown, StepFailed
 from durable_core.memory import MemoryEffect
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import ALIVE, BUDGET, Effect, Held, Probe
 
 SOON = timedelta(microseconds=1)
 MINUTE = timedelta(minutes=1)

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Probe
 from durable_core._thread import executor, in_thread
 from durable_core.errors import DurableError, Misconfigured, StepFailed
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import Effect, Probe
 
 
 class Blocking:

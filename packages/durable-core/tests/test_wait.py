@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from durable_core._probe import Held, Probe
 from durable_core.errors import (
     NotEncodable,
     NotParsed,
@@ -13,6 +12,7 @@ from durable_core.errors import (
 from durable_core.outcome import Blocked, Completed, Sleeping
 from durable_core.parsing import list_of
 from durable_core.run import Run
+from probe import Held, Probe
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from durable_core._probe import Effect, Held, Probe
 from durable_core.contract import Entry
 from durable_core.errors import (
     NotParsed,
 )
 from durable_core.outcome import Blocked, Completed, Sleeping
 from durable_core.run import Run
+from probe import Effect, Held, Probe
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from durable_core._probe import Effect, Probe
 from durable_core.errors import (
     AwaitingMessage,
     AwaitingTime,
@@ -19,6 +18,7 @@ from durable_core.errors import (
 )
 from durable_core.outcome import Completed
 from durable_core.run import Run
+from probe import Effect, Probe
 
 HOUR = timedelta(hours=1)
 
