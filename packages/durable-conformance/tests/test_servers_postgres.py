@@ -15,6 +15,7 @@ from durable_conformance.servers import _pgwire
 from durable_conformance.servers._postgres import make_postgres
 from durable_conformance.servers._server import start_on_free_port, wait_until
 from durable_conformance.servers._units import own_keeper
+from durable_conformance.servers.fixtures import or_say_so
 
 ours = pytest.mark.skipif(
     os.environ.get("DURABLE_TEST_SERVERS") == "docker", reason="looks at processes and files of this machine, not of a container"
@@ -171,11 +172,7 @@ def test_a_fresh_database_is_empty_and_goes(steady: servers.PostgresServer) -> N
 
 def test_pgbouncer_stands_before_it(steady: servers.PostgresServer) -> None:
     """Databases are reached through PgBouncer under the same names, in the mode that was asked for."""
-    try:
-        servers.find("pgbouncer")
-    except servers.NoServer:
-        pytest.skip("no wheel brings PgBouncer; install the system's package to run this")
-    with servers.fresh_database(steady) as url, servers.pgbouncer(steady) as bouncer:
+    with servers.fresh_database(steady) as url, or_say_so(servers.pgbouncer(steady)) as bouncer:
         through = urlsplit(url)._replace(netloc=urlsplit(bouncer.url).netloc).geturl()
         _pgwire.query(through, "CREATE TABLE t (n int)")
         assert _pgwire.query(url, "SELECT * FROM t") == []

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from durable_conformance import servers
+from durable_conformance.servers.fixtures import or_say_so
 from durable_core.contract import Finished
 from durable_postgres import PostgresDurable, _bell
 
@@ -92,7 +93,7 @@ async def test_hint_a_small_pool_is_left_to_the_application(make_pool: MakePool,
 
 async def test_hint_behind_a_pooler_it_polls(server: servers.PostgresServer, url: str, make_pool: MakePool) -> None:
     """Behind a pooler in transaction mode nothing listens on a connection that is somebody else's next: it polls, and says so."""
-    with servers.pgbouncer(server, pool_mode="transaction", settings={"default_pool_size": "2"}) as bouncer:
+    with or_say_so(servers.pgbouncer(server, pool_mode="transaction", settings={"default_pool_size": "2"})) as bouncer:
         at = url.replace(f":{server.port}/", f":{bouncer.port}/")
         async with make_pool(4, at=at, prepare_threshold=None) as pool, PostgresDurable.on(pool) as durable:
             async with asyncio.timeout(30), asyncio.TaskGroup() as group:
