@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Protocol
 
 from redis.asyncio.cluster import RedisCluster
@@ -12,10 +13,12 @@ from redis.exceptions import RedisError
 
 from durable_redis._connection import Connection
 
-BLOCK = 10  # seconds for which one read waits; a token that was lost with its taker delays others by so much
+LONGEST = 10.0  # seconds for which one read waits at most
+_SHORTEST = 0.25
 _KEPT = 30.0  # seconds for which a connection is kept that nobody waits on
 _SLACK = 5.0  # seconds more until the read counts as lost
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds after an error
+_GOODBYE = 1.0  # seconds that closing may take for the sake of others
 
 
 class _Line(Protocol):
@@ -29,10 +32,14 @@ class _Line(Protocol):
 
 
 class Bell:
-    """Listens while somebody waits, on one connection for each partition; `heard` counts what was heard from each."""
+    """Listens while somebody waits, on one connection for each partition; `heard` counts what was heard from each.
 
-    def __init__(self, connection: Connection, keys: Sequence[bytes]) -> None:
+    What a taker knew that died, a token or when something is due, is known again after `block` seconds: every waiter looks then.
+    """
+
+    def __init__(self, connection: Connection, keys: Sequence[bytes], lease: timedelta) -> None:
         self._connection, self._keys = connection, keys
+        self.block: float = max(min(LONGEST, lease.total_seconds() / 4), _SHORTEST)
         self.heard: list[int] = [0] * len(keys)
         self._waiting: set[asyncio.Future[None]] = set()
         self._wanted = asyncio.Event()  # set while somebody waits
@@ -75,7 +82,7 @@ class Bell:
                 async with self._line(key) as line:
                     pause = _FIRST_PAUSE
                     while await self._is_wanted():
-                        rung = await _read(line, key)
+                        rung = await _read(line, key, self.block)
                         if rung and not self._waiting:
                             await self._give_back(key)
                         self._ring(place)
@@ -98,7 +105,7 @@ class Bell:
         try:
             await self._connection.run("ring", [key])
         except (RedisError, OSError):
-            return  # the token is lost: who waits looks again within BLOCK
+            return  # the token is lost, as with a taker that died
 
     @asynccontextmanager
     async def _line(self, key: bytes) -> AsyncGenerator[_Line]:
@@ -122,12 +129,16 @@ class Bell:
                 await pool.release(line)
 
     async def aclose(self) -> None:
-        """Stop listening."""
-        tasks = [task for task in self._listening if task is not None and not task.done()]
-        for task in tasks:
+        """Stop listening, and have another taker look, who may not know what this one waited for."""
+        listening = [(key, task) for key, task in zip(self._keys, self._listening, strict=True) if task and not task.done()]
+        for _, task in listening:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if listening:
+            await asyncio.wait([task for _, task in listening])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE), asyncio.TaskGroup() as group:
+                    for key, _ in listening:
+                        group.create_task(self._give_back(key))
 
 
 def _over(waiting: asyncio.Future[None]) -> None:
@@ -135,10 +146,10 @@ def _over(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-async def _read(line: _Line, key: bytes) -> bool:
+async def _read(line: _Line, key: bytes, seconds: float) -> bool:
     try:
-        await line.send_command("BLPOP", key, BLOCK)
-        return await line.read_response(disable_decoding=True, timeout=BLOCK + _SLACK) is not None
+        await line.send_command("BLPOP", key, seconds)
+        return await line.read_response(disable_decoding=True, timeout=seconds + _SLACK) is not None
     except BaseException:
         await line.disconnect(nowait=True)
         raise

@@ -28,7 +28,7 @@ async def check_server(connection: _Asked, *, retention: bool = False, evictions
         )
 
 
-async def describe(connection: _Asked, *, lists: bool, co_commits: bool) -> Description:
+async def describe(connection: _Asked, *, lists: bool, co_commits: bool, poll: timedelta = timedelta(0)) -> Description:
     """Ask the server, and say what that means."""
     said = await _info(connection)
     config = await _config(connection, "append*")
@@ -45,7 +45,7 @@ async def describe(connection: _Asked, *, lists: bool, co_commits: bool) -> Desc
         co_commits=co_commits,
         joins=False,
         lists=lists,
-        poll=timedelta(0),
+        poll=poll,
     )
 
 

@@ -190,9 +190,9 @@ class RedisDurable:
         check_limit(limit)
 
         async def look(place: int) -> tuple[list[Turn] | None, float | None]:
-            return await self._begin(place, budget, min(limit, _BATCH))
+            return await self._connection.heard(self._begin(place, budget, min(limit, _BATCH)), self._take_back)
 
-        return await self._connection.heard(self._scheduler.partitions.first(look, seconds, list[Turn]()), self._take_back)
+        return await self._scheduler.partitions.first(look, seconds, list[Turn]())
 
     async def _begin(self, place: int, budget: timedelta, limit: int) -> tuple[list[Turn] | None, float | None]:
         queue = self._scheduler.places[place]
@@ -214,9 +214,9 @@ class RedisDurable:
             None if records is None else Decoded(self._coding, name, in_order(pairs(records))),
         )
 
-    async def _take_back(self, turns: Sequence[Turn]) -> None:
+    async def _take_back(self, begun: tuple[list[Turn] | None, float | None]) -> None:
         """Put back what was begun for a caller who was cancelled meanwhile."""
-        for turn in turns:
+        for turn in begun[0] or ():
             await self.hand_back(turn, timedelta(0))
 
     async def renew(self, turn: Turn, /) -> Turn | None:
@@ -305,7 +305,8 @@ class RedisDurable:
 
     async def describe(self, /) -> Description:
         """Say what the store is and promises now. [DUR-DESCRIBE]"""
-        return await describe(self._connection, lists=True, co_commits=True)
+        poll = timedelta(seconds=self._scheduler.bell.block)
+        return await describe(self._connection, lists=True, co_commits=True, poll=poll)
 
     # --------------------------------------------------------------------------------------------------------- catalog
 

@@ -59,7 +59,7 @@ class RedisScheduler:
         self._lease = lease
         self._indexed = False  # where there is a catalog, it lists what only waits to run
         self.places: Sequence[Queue] = [layout.queue(queue, place, self.parts) for place in range(layout.partitions)]
-        self.bell: Bell = Bell(connection, [place.bell for place in self.places])
+        self.bell: Bell = Bell(connection, [place.bell for place in self.places], lease)
         self.partitions: Partitions = Partitions(self.bell, layout.partitions)
 
     def __repr__(self) -> str:
@@ -93,7 +93,10 @@ class RedisScheduler:
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
         """Take the next wakeup that is due. [SCH-NEXT-WAIT] [SCH-NEXT-OLDEST] [SCH-NEXT-ONE] [SCH-NEXT-LAPSED] [SCH-NEXT-DEEP]"""
         seconds = check_wait(wait).total_seconds()
-        return await self.connection.heard(self.partitions.first(self._take, seconds, None), self._take_back)
+        return await self.partitions.first(self._looked, seconds, None)
+
+    async def _looked(self, place: int) -> tuple[Delivery | None, float | None]:
+        return await self.connection.heard(self._take(place), self._take_back)
 
     async def _take(self, place: int) -> tuple[Delivery | None, float | None]:
         receipt = nonce()
@@ -106,7 +109,8 @@ class RedisScheduler:
         workflow, attempt, lapses, due = taken
         return Delivery(text(workflow), receipt, number(attempt), number(lapses), moment(number(due))), None
 
-    async def _take_back(self, delivery: Delivery | None) -> None:
+    async def _take_back(self, taken: tuple[Delivery | None, float | None]) -> None:
+        delivery, _ = taken
         if delivery is not None:
             await self.wake_at(delivery, delivery.due, attempt=delivery.attempt, lapses=delivery.lapses)
 
@@ -141,7 +145,7 @@ class RedisScheduler:
 
     async def describe(self, /) -> Description:
         """Say what the store promises now. [DUR-DESCRIBE]"""
-        return await describe(self.connection, lists=False, co_commits=False)
+        return await describe(self.connection, lists=False, co_commits=False, poll=timedelta(seconds=self.bell.block))
 
     def place_of(self, workflow: str) -> Queue:
         """Give the keys of the queue in the partition of a workflow."""

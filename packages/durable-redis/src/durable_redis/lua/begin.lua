@@ -69,4 +69,4 @@ for place, found in ipairs(picked) do
   local token = grant(ARGV[6] .. found[1], found[4], receipt, ARGV[3], ARGV[2])
   table.insert(turns, {found[1], receipt, attempt, lapses, since, token, clock, found[3]})
 end
-return {next_due(), #picked < limit and #due == 2 * (limit + 8) and '1' or '0', unpack(turns)}
+return {next_due(#picked == limit), #picked < limit and #due == 2 * (limit + 8) and '1' or '0', unpack(turns)}

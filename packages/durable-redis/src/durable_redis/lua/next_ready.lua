@@ -17,4 +17,4 @@ if not head[1] then
   return {next_due()}
 end
 attempt, lapses, due = take(head[1], head[2], ARGV[1], ARGV[2])
-return {next_due(), head[1], attempt, lapses, due}
+return {next_due(true), head[1], attempt, lapses, due}

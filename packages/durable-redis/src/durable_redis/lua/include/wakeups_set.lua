@@ -51,14 +51,15 @@ local function heads(limit)
   return redis.call('ZRANGEBYSCORE', Z, '-inf', clock, 'WITHSCORES', 'LIMIT', 0, limit)
 end
 
--- In how many microseconds a taker should look again, or ''. Whoever leaves something due passes the bell on.
-local function next_due()
+-- In how many microseconds a taker should look again, or ''. The bell is passed on by whoever leaves something due, and by whoever has
+-- its hands full now: another has to know when to look.
+local function next_due(full)
   local head = redis.call('ZRANGE', Z, 0, 0, 'WITHSCORES')
   if not head[1] then
     return ''
   end
   local due = tonumber(head[2])
-  if due <= now then
+  if full or due <= now then
     ring()
   end
   return int(math.max(due - now, 0))

@@ -146,8 +146,9 @@ local function repair()
   redis.call('HSET', X, CURSOR, page[1])
 end
 
--- In how many microseconds a taker should look again, or ''. Whoever leaves something due passes the bell on.
-local function next_due()
+-- In how many microseconds a taker should look again, or ''. The bell is passed on by whoever leaves something due, and by whoever has
+-- its hands full now: another has to know when to look.
+local function next_due(full)
   if redis.call('XRANGE', S, '(' .. last_delivered(), '+', 'COUNT', 1)[1] then
     ring()
     return '0'
@@ -158,7 +159,7 @@ local function next_due()
     local head = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')
     due = head[1] and math.min(due or math.huge, tonumber(head[2])) or due
   end
-  if due and due <= now then
+  if due and (full or due <= now) then
     ring()
   end
   return due and int(math.max(due - now, 0)) or ''
