@@ -163,6 +163,15 @@ async def test_partitions_must_be_given(own_redis_cluster: Cluster) -> None:
             RedisCheckpointer(lagging)
 
 
+async def test_another_node_answers_for_one_that_is_down(own_redis_cluster: Cluster, namespace: str) -> None:
+    """A URL that names several nodes opens the store though the first of them is away."""
+    await asyncio.to_thread(own_redis_cluster.replicas[0].kill)
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in (own_redis_cluster.replicas[0], *own_redis_cluster.masters))
+    async with open(f"redis+cluster://{hosts}", namespace=namespace, partitions=3) as durable:
+        for workflow in _names(6):
+            assert (await durable.arrive(workflow, "input", 1)).first
+
+
 async def test_a_bare_checkpointer_spreads_one_by_one(own_redis_cluster: Cluster, namespace: str) -> None:
     """With a scheduler beside it, it is a SplitDurable that works on a cluster. [DUR-SPLIT-ORDER]"""
     from durable_core.split import SplitDurable

@@ -7,7 +7,7 @@ from datetime import timedelta
 from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
-from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.sentinel import Sentinel
 
 from durable_core.errors import Misconfigured
@@ -33,8 +33,8 @@ def open(
 ) -> RedisDurable:
     """Give the store at a URL: `async with durable_redis.open("redis://localhost") as durable: …`.
 
-    `redis://` and `rediss://` (with TLS) are one node, `redis+cluster://` and `rediss+cluster://` any node of a cluster (which
-    takes `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name, database 0;
+    `redis://` and `rediss://` (with TLS) are one node, `redis+cluster://host,host` and `rediss+cluster://` some nodes
+    of a cluster (which takes `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name, database 0;
     `rediss+sentinel://` speaks TLS with it. What follows a `?` goes to redis-py. `stream` takes `RedisStreamScheduler`. See
     `RedisDurable` for the others.
 
@@ -67,7 +67,11 @@ def _one(url: str) -> tuple[Client, Sequence[Closable]]:
 
 
 def _cluster(url: str) -> tuple[Client, Sequence[Closable]]:
-    return RedisCluster.from_url(url.replace("+cluster", "", 1)), ()
+    parts = urlsplit(url.replace("+cluster", "", 1))
+    login, at, hosts = parts.netloc.rpartition("@")
+    first, *others = hosts.split(",")
+    nodes = [ClusterNode(*_address(host, 6379)) for host in others]  # which take the options of the first one
+    return RedisCluster.from_url(parts._replace(netloc=login + at + first).geturl(), startup_nodes=nodes), ()
 
 
 def _sentinel(url: str) -> tuple[Client, Sequence[Closable]]:
@@ -77,7 +81,7 @@ def _sentinel(url: str) -> tuple[Client, Sequence[Closable]]:
     if not hosts or not name or (database and not database.isdigit()):
         raise Misconfigured(f"{url!r} is not redis+sentinel://host:port,host:port/primary or …/primary/database")
     user, _, password = login.partition(":")
-    sentinel = Sentinel([_address(host) for host in hosts.split(",")])  # type: ignore[no-untyped-call]
+    sentinel = Sentinel([_address(host, 26_379) for host in hosts.split(",")])  # type: ignore[no-untyped-call]
     client = sentinel.master_for(  # pyright: ignore[reportUnknownMemberType]
         unquote(name),
         db=int(database or 0),
@@ -88,9 +92,9 @@ def _sentinel(url: str) -> tuple[Client, Sequence[Closable]]:
     return client, sentinel.sentinels
 
 
-def _address(host: str) -> tuple[str, int]:
+def _address(host: str, port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{host}")
-    return parts.hostname or "", parts.port or 26_379
+    return parts.hostname or "", parts.port or port
 
 
 _MAKERS: dict[str, Callable[[str], tuple[Client, Sequence[Closable]]]] = {
