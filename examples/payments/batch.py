@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -21,6 +22,7 @@ from examples.payments.ledger import Ledger
 from examples.payments.orders import Plan, levels, planned
 from examples.payments.shop import CLOSING
 from examples.payments.stock import as_count
+from examples.payments.stores import insisted, options
 
 WORKERS: Final = 3
 KILLS: Final = 20
@@ -59,7 +61,7 @@ async def ran(batch: Batch, progress: Callable[[dict[str, str], Fleet], object])
     plans = planned(batch.name, batch.orders, batch.seed)
     async with (
         program("examples.payments.gateway", str(batch.ledger), str(batch.seed)) as gateway,
-        durable_core.open(batch.store) as durable,
+        durable_core.open(batch.store, **options(batch.store)) as durable,
     ):
         port = await line_of(gateway)
         async with fleet(WORKERS, "--store", batch.store, "--gateway", port) as workers:
@@ -89,12 +91,13 @@ async def settled(
     async with program("examples.payments.approver", *arguments), asyncio.TaskGroup() as group:
         killing = group.create_task(workers.kill(Random(batch.seed), KILLS))
         for plan in plans:
-            await start(durable, plan.order.id, plan.order.stored())
+            await insisted(partial(start, durable, plan.order.id, plan.order.stored()))
         outcomes: dict[str, str] = {}
         until = time.monotonic() + DEADLINE
         while len(outcomes) < len(plans) and time.monotonic() < until:
             await asyncio.sleep(0.5)
-            outcomes |= await ended(durable, (plan.order.id for plan in plans if plan.order.id not in outcomes))
+            # All of them each time: a failover may take back an end that was seen, and the workflow then ends once more.
+            outcomes = await insisted(lambda: ended(durable, [plan.order.id for plan in plans]))
             progress(outcomes, workers)
         killing.cancel()
     return outcomes

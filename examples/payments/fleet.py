@@ -62,24 +62,25 @@ class Fleet:
         self.kills = 0
         self.events: Counter[str] = Counter()
         self._arguments = arguments
-        self._alive: list[Process] = []
+        self._at_work: list[Process] = []
 
     async def keep(self) -> None:
         """Keep one worker running, until cancelled: start the next one when it is killed."""
         while True:
             async with program("examples.payments.worker", *self._arguments) as process:
-                self._alive.append(process)
                 while word := await line_of(process):
+                    if process not in self._at_work:
+                        self._at_work.append(process)
                     self.events[word] += 1
                 if await process.wait() != KILLED:
                     raise RuntimeError(f"a worker ended by itself, with {process.returncode}")
 
     async def kill(self, chance: Random, limit: int) -> None:
-        """Kill workers at random moments, with SIGKILL: nothing that they could notice or clean up after."""
+        """Kill workers at random moments, once they work, with SIGKILL: nothing that they could notice or clean up after."""
         while self.kills < limit:
             await asyncio.sleep(chance.uniform(0.2, 1.2))
-            if self._alive:
-                self._alive.pop(chance.randrange(len(self._alive))).kill()
+            if self._at_work:
+                self._at_work.pop(chance.randrange(len(self._at_work))).kill()
                 self.kills += 1
 
 

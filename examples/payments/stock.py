@@ -18,9 +18,10 @@ if TYPE_CHECKING:  # so that each store is there only where it is used
     from psycopg.rows import TupleRow
 
     from durable_postgres import SqlEffect
+    from durable_redis import LuaEffect
 
 E_co = TypeVar("E_co", covariant=True)
-SCHEMES: Final = ("sqlite", "postgresql")
+SCHEMES: Final = ("sqlite", "postgresql", "redis", "rediss", "redis+cluster", "redis+sentinel")
 """The stores for which there is a stock."""
 
 Place: TypeAlias = Literal["free", "reserved", "shipped"]
@@ -134,6 +135,61 @@ class PostgresStock:
         return effect
 
 
+class RedisStock:
+    """A hash and a list beside the workflows'. Nothing is undone on Redis, so what can refuse comes before the first write."""
+
+    def __init__(self, hash_key: Callable[[str], str]) -> None:
+        self._hash_key = hash_key  # gives a key in the slot of the workflows
+
+    def opened(self, batch: str, levels: Mapping[str, int], /) -> LuaEffect:
+        from durable_redis import LuaEffect
+
+        fields: list[str | int] = []
+        for sku, level in levels.items():
+            for place in _PLACES:
+                fields += [_on(sku, place), level if place == "free" else 0]
+        return LuaEffect("redis.call('HSET', KEYS[1], unpack(ARGV))", self._keys(batch), fields)
+
+    def moved(self, order: Order, source: Place, target: Place, /) -> LuaEffect:
+        from durable_redis import LuaEffect
+
+        places = [_on(order.sku, source), _on(order.sku, target)]
+        arguments: list[str | int] = [*places, order.quantity, f"{order.id}\n{source} to {target}"]
+        return LuaEffect(_MOVED, self._keys(order.batch), arguments)
+
+    def counted(self, batch: str, /) -> LuaEffect:
+        from durable_redis import LuaEffect
+
+        return LuaEffect(_COUNTED, self._keys(batch))
+
+    def _keys(self, batch: str) -> list[str]:
+        return [self._hash_key(f"shelf/{batch}"), self._hash_key(f"move/{batch}")]
+
+
+_MOVED: Final = """
+if tonumber(redis.call('HGET', KEYS[1], ARGV[1])) < tonumber(ARGV[3]) then error('there is too little of ' .. ARGV[1]) end
+redis.call('HINCRBY', KEYS[1], ARGV[1], -ARGV[3])
+redis.call('HINCRBY', KEYS[1], ARGV[2], ARGV[3])
+redis.call('RPUSH', KEYS[2], ARGV[4])
+"""
+
+_COUNTED: Final = """
+local shelves, moves = {}, {}
+local fields = redis.call('HGETALL', KEYS[1])
+for at = 1, #fields, 2 do
+  local sku, place = string.match(fields[at], '^(.*)/(.*)$')
+  shelves[sku] = shelves[sku] or {}
+  shelves[sku][place] = tonumber(fields[at + 1])
+end
+for _, move in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+  local reference, what = string.match(move, '^(.*)\\n(.*)$')
+  moves[reference] = moves[reference] or {}
+  table.insert(moves[reference], what)
+end
+return cjson.encode({shelves = shelves, moves = moves})
+"""  # cjson keeps fourteen digits and knows no empty list: there are fewer goods than that, and no list here is empty
+
+
 class MemoryStock:
     """A dict, for tests."""
 
@@ -164,6 +220,10 @@ class MemoryStock:
 
 
 _PLACES: tuple[Place, ...] = ("free", "reserved", "shipped")
+
+
+def _on(sku: str, place: Place) -> str:
+    return f"{sku}/{place}"
 
 
 def _changes(order: Order, source: Place, target: Place) -> tuple[tuple[int, Place], tuple[int, Place]]:

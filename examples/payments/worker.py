@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from signal import SIGINT, SIGTERM
 from typing import Final, TypeVar
@@ -18,7 +19,8 @@ from durable_core.worker import Retry, Worker
 from examples.payments.bank import Bank
 from examples.payments.fleet import end_with_parent
 from examples.payments.shop import Shop
-from examples.payments.stock import PostgresStock, SqliteStock, Stock
+from examples.payments.stock import PostgresStock, RedisStock, SqliteStock, Stock
+from examples.payments.stores import insisted
 
 E = TypeVar("E")
 
@@ -53,6 +55,12 @@ async def serve_at(store: str, bank: Bank, observer: Callable[[Event], object] =
 
             async with durable_postgres.open(store, lease=LEASE) as postgres:
                 await serve(postgres, PostgresStock(), bank, observer)
+        case "redis" | "rediss" | "redis+cluster" | "redis+sentinel":
+            import durable_redis
+
+            async with AsyncExitStack() as exits:
+                redis = await insisted(lambda: exits.enter_async_context(durable_redis.open(store, lease=LEASE, partitions=1)))
+                await serve(redis, RedisStock(redis.hash_key), bank, observer)
         case scheme:
             raise SystemExit(f"there is no stock for {scheme}://")
 
