@@ -7,7 +7,7 @@ import itertools
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,10 +18,16 @@ from durable_conformance.bench import LONG, Bench
 from durable_conformance.case import Body, Case
 from durable_conformance.expect import Broken, NotApplicable, NotShown, good_time
 from durable_conformance.harness import AnyHarness, Opening
+from durable_conformance.watchdog import Stuck, Watchdog
 from durable_core.contract import Description
 from durable_core.testing import ManualClock
 
 Verdict: TypeAlias = Literal["held", "broken", "error", "gap", "closed", "not covered", "not applicable"]
+
+Judged: TypeAlias = tuple[Verdict, str, str]
+"""The verdict, what was promised, and what was seen."""
+
+_STUCK = "stuck: "
 
 _runs = itertools.count(1)
 
@@ -77,7 +83,7 @@ class Session:
             verdict, promised, seen = self._driven(case)
         else:
             verdict, promised, seen = self._alone(case.name, case.body, real=case.real, short=case.short)
-        if verdict == "broken" and case.short and not self._manual(case.real):
+        if verdict == "broken" and case.short and not self._manual(case.real) and not seen.startswith(_STUCK):
             # A window may have run out because the machine was busy: it is broken if a longer one shows the same.
             verdict, promised, seen = self._alone(case.name, case.body, real=case.real, short=True, times=4)
         return Result(case, verdict, seen, promised, time.perf_counter() - began, self.seed)
@@ -109,22 +115,36 @@ class Session:
             self._said = said[0]
         return self._said
 
-    def _alone(self, name: str, body: Body, *, real: bool, short: bool = False, times: int = 1) -> tuple[Verdict, str, str]:
+    def _alone(self, name: str, body: Body, *, real: bool, short: bool = False, times: int = 1) -> Judged:
         """Run something on a datastore and in an event loop of its own, with windows so many times the harness's."""
         if self._address is None:
             self._address = self.harness.start()
         manual = self._manual(real)
         window = timedelta(seconds=30) if manual else self.harness.window * times
-        with tempfile.TemporaryDirectory(prefix="durable-") as folder, asyncio.Runner() as runner:
+        with tempfile.TemporaryDirectory(prefix="durable-") as folder:
             at = self._opening(Path(folder), window if manual or short else LONG, manual=manual)
-            return runner.run(self._shown(name, body, at, window))
+            return self._watched(self._shown(name, body, at, window))
+
+    def _watched(self, shown: Coroutine[object, object, Judged]) -> Judged:
+        """Run a case to its end in an event loop of its own, which must turn."""
+        dog, judged = Watchdog(self.harness.patience / 3), None
+        runner = asyncio.Runner()
+        try:
+            with dog.watching(runner.get_loop()):
+                try:
+                    judged = runner.run(shown)
+                finally:
+                    runner.close()  # what the store left behind must end as well
+        except Stuck:
+            pass
+        return judged if judged is not None and not dog.seen else _stuck(dog.seen)
 
     def _opening(self, folder: Path, lease: timedelta, *, manual: bool) -> Opening:
         assert self._address is not None
         unique = f"c{next(_runs)}x{uuid.uuid4().hex[:8]}"
         return Opening(folder, unique, self._address, f"q{unique}", lease, clock=ManualClock() if manual else None)
 
-    def _driven(self, case: Case) -> tuple[Verdict, str, str]:
+    def _driven(self, case: Case) -> Judged:
         """Run a state machine; each of its programs has a datastore and an event loop of its own."""
         from durable_conformance import machine
 
@@ -139,8 +159,11 @@ class Session:
             await bench.begin()
             return bench
 
+        programs = 500 if self.long else 30 if manual else 10
         try:
-            machine.driven(getattr(machine, case.apart), opened, self.seed, programs=500 if self.long else 30 if manual else 10)
+            machine.driven(getattr(machine, case.apart), opened, self.seed, self.harness.patience / 3, programs=programs)
+        except Stuck as stuck:
+            return _stuck(str(stuck))
         except BaseException as raised:
             return _judged(raised)
         return "held", "", ""
@@ -148,7 +171,7 @@ class Session:
     def _manual(self, real: bool) -> bool:
         return "clock" in self.harness.offers and not real
 
-    async def _shown(self, name: str, body: Body, at: Opening, window: timedelta) -> tuple[Verdict, str, str]:
+    async def _shown(self, name: str, body: Body, at: Opening, window: timedelta) -> Judged:
         good_time.set(self.harness.patience / 6)
         limit = asyncio.timeout(self.harness.patience.total_seconds())
         try:
@@ -167,7 +190,11 @@ class Session:
         return "held", "", ""
 
 
-def _judged(raised: BaseException) -> tuple[Verdict, str, str]:
+def _stuck(where: str) -> Judged:
+    return "broken", "a call awaits what it waits for", f"{_STUCK}the event loop does not turn, in {where}"
+
+
+def _judged(raised: BaseException) -> Judged:
     if isinstance(raised, Broken):
         notes: list[str] = getattr(raised, "__notes__", [])
         return "broken", raised.promised, "\n".join([raised.seen, *notes])

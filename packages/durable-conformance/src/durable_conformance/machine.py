@@ -17,6 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_m
 from durable_conformance.bench import LONG, NOW, Bench
 from durable_conformance.expect import Broken, answers
 from durable_conformance.linear import EPOCH
+from durable_conformance.watchdog import Stuck, Watchdog
 from durable_core import reference
 from durable_core.contract import Delivery, Entry, Failed, Finished, Pass, Recorded, Turn
 from durable_core.errors import Fenced
@@ -39,6 +40,7 @@ class Compared(RuleBasedStateMachine):
     """A store and the reference, side by side. Each run has a datastore and an event loop of its own."""
 
     opened: Opened
+    patience: timedelta
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +54,18 @@ class Compared(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close the store."""
-        self._runner.run(self._exits.aclose())
+        self.run(self._exits.aclose())
         self._runner.close()
 
     def run(self, call: Coroutine[object, object, T]) -> T:
-        """Run one call of the store to its end."""
-        return self._runner.run(call)
+        """Run one call of the store to its end. Raises: `Stuck`."""
+        dog = Watchdog(type(self).patience)
+        try:
+            with dog.watching(self._runner.get_loop()):
+                return self._runner.run(call)
+        finally:
+            if dog.seen:  # whatever became of the interruption: no shorter program is looked for, each would take as long
+                raise Stuck(dog.seen)
 
     def name(self, workflow: str) -> str:
         """Give the id that a workflow has in the store."""
@@ -401,9 +409,11 @@ class Turns(Compared):
             self.bench.at.clock.advance(by)
 
 
-def driven(machine: type[Compared], opened: Opened, seed: str, *, programs: int) -> None:
-    """Drive a store and the reference by random programs. Raises: `Broken` at the shortest program in which they differ."""
-    subject = type(machine.__name__, (machine,), {"opened": staticmethod(opened)})
+def driven(machine: type[Compared], opened: Opened, seed: str, patience: timedelta, *, programs: int) -> None:
+    """Drive a store and the reference by random programs. Raises: `Broken` at the shortest program in which they differ, and
+    `Stuck` at the first whose call keeps the event loop from turning for so long.
+    """
+    subject = type(machine.__name__, (machine,), {"opened": staticmethod(opened), "patience": patience})
     hypothesis.seed(seed)(subject)
     chosen = hypothesis.settings(
         max_examples=programs,
