@@ -68,10 +68,12 @@ class Fleet:
         """Keep one worker running, until cancelled: start the next one when it is killed."""
         while True:
             async with program("examples.payments.worker", *self._arguments) as process:
-                while word := await line_of(process):
-                    if process not in self._at_work:
-                        self._at_work.append(process)
+                word = await line_of(process)
+                if word:
+                    self._at_work.append(process)
+                while word:
                     self.events[word] += 1
+                    word = await line_of(process)
                 if await process.wait() != KILLED:
                     raise RuntimeError(f"a worker ended by itself, with {process.returncode}")
 

@@ -30,6 +30,9 @@ LEASE: Final = timedelta(seconds=1.5)
 RETRY: Final = Retry(first=timedelta(seconds=0.2), most=timedelta(seconds=1))
 """How soon a workflow comes back when the gateway has let it down."""
 
+KILLS: Final = 50
+"""How often a workflow's worker may die under it. In earnest it is three times: then the workflow is what kills it."""
+
 
 def say(event: Event) -> None:
     """Tell the fleet what happened, in a word."""
@@ -38,7 +41,7 @@ def say(event: Event) -> None:
 
 async def serve(durable: Durable[E], stock: Stock[E], bank: Bank, observer: Callable[[Event], object]) -> None:
     """Work until asked to end."""
-    worker = Worker(durable, retry=RETRY, observer=observer)
+    worker = Worker(durable, retry=RETRY, observer=observer, lapses_alone=KILLS)
     await worker.run(Shop(stock, bank, durable).bodies(), signals=(SIGTERM, SIGINT))
 
 

@@ -34,9 +34,9 @@ def open(
     """Give the store at a URL: `async with durable_redis.open("redis://localhost") as durable: …`.
 
     `redis://` and `rediss://` (with TLS) are one node, `redis+cluster://host,host` and `rediss+cluster://` some nodes
-    of a cluster (which takes `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name, database 0;
-    `rediss+sentinel://` speaks TLS with it. What follows a `?` goes to redis-py. `stream` takes `RedisStreamScheduler`. See
-    `RedisDurable` for the others.
+    of a cluster (which takes `partitions`), `redis+sentinel://host,host/primary/0` the primary that these sentinels name,
+    database 0; `rediss+sentinel://` speaks TLS with it. What follows a `?` goes to redis-py. `stream` takes
+    `RedisStreamScheduler`. See `RedisDurable` for the others.
 
     Raises: `Misconfigured` for another URL.
     """
