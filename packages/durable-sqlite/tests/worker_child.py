@@ -1,4 +1,4 @@
-"""Worker processes that are killed: `python worker_child.py VERB FOLDER …`. Nothing here runs in the tests' own process."""
+"""Worker processes that are killed at every await: `python worker_child.py FOLDER`."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from durable_core import Run, list_of, nothing, result, start
+from durable_core import Run, list_of, result, start
 from durable_core.worker import Worker
 from durable_sqlite import SqliteDurable
 from durable_sqlite.effect import EffectCursor, SqliteEffect
@@ -26,9 +26,6 @@ def note(folder: Path, *words: object) -> None:
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(log, (" ".join(map(str, words)) + "\n").encode())
     os.close(log)
-
-
-# Killed at every await of a pass
 
 
 class Shop:
@@ -132,75 +129,5 @@ def everywhere(folder: Path) -> None:
         print(heirs.pop(pid), status, flush=True)
 
 
-# One that kills its process among twenty that do not
-
-
-async def innocent(run: Run) -> None:
-    await run.step("first", pause, nothing)
-    await run.step("second", pause, nothing)
-
-
-async def pause() -> None:
-    await asyncio.sleep(0.05)
-
-
-async def kills(run: Run) -> None:
-    await run.step("first", pause, nothing)
-    await run.step("second", die, nothing)
-
-
-async def die() -> None:
-    os._exit(13)
-
-
-async def crowd(folder: Path) -> None:
-    """Work until killed or told to end."""
-    async with SqliteDurable.at(folder / "shop.db", lease=timedelta(seconds=0.5)) as durable:
-        await Worker(durable, observer=lambda event: note(folder, type(event).__name__, getattr(event, "workflow", ""))).run(
-            {"job": innocent, "bad": kills}, signals=(signal.SIGTERM,)
-        )
-
-
-# One that is stopped, killed, or told to end inside a step
-
-
-class Slow:
-    """Steps that leave a line; the second one ends when a file says so."""
-
-    def __init__(self, folder: Path, who: str) -> None:
-        self._folder, self._who = folder, who
-
-    async def first(self) -> None:
-        note(self._folder, self._who, "first")
-
-    async def second(self) -> str:
-        note(self._folder, self._who, "second")
-        try:
-            while not (self._folder / "go").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        except asyncio.CancelledError:
-            note(self._folder, self._who, "cancelled")
-            raise
-        return self._who
-
-    async def body(self, run: Run) -> str:
-        await run.step("first", self.first, nothing)
-        return await run.step("second", self.second, str)
-
-
-async def slow(folder: Path, who: str, grace: str) -> None:
-    """Work until killed or told to end."""
-    async with SqliteDurable.at(folder / "shop.db", lease=timedelta(seconds=1)) as durable:
-        worker = Worker(durable, grace=timedelta(seconds=float(grace)))
-        await worker.run({"job": Slow(folder, who).body}, signals=(signal.SIGTERM, signal.SIGINT))
-        note(folder, who, "ended")
-
-
 if __name__ == "__main__":
-    verb, where = sys.argv[1], Path(sys.argv[2])
-    if verb == "everywhere":
-        everywhere(where)
-    elif verb == "crowd":
-        asyncio.run(crowd(where))
-    else:
-        asyncio.run(slow(where, sys.argv[3], sys.argv[4]))
+    everywhere(Path(sys.argv[1]))
