@@ -141,7 +141,7 @@ def test_what_no_hook_covers_fails_until_a_gap_says_why(folder: Path) -> None:
     store.write_text(STORE.replace("queues ", ""))
     done = pytest_run(folder, "-k", "covered or QUEUE")
     assert done.returncode == 1
-    assert "the harness does not offer queues: 1 tests\n    test_SCH_QUEUE_NAMED_queues_do_not_see_each_other" in done.stdout
+    assert "the harness does not offer queues: 1 test\n    test_SCH_QUEUE_NAMED_queues_do_not_see_each_other" in done.stdout
     (folder / "gaps.toml").write_text('[some]\n"SCH-QUEUE-NAMED" = "one queue only, so far"\n')
     done = pytest_run(folder, "-k", "covered or QUEUE")
     assert done.returncode == 0, done.stdout
@@ -154,6 +154,22 @@ def test_a_gap_that_is_closed_fails(folder: Path) -> None:
     done = pytest_run(folder, "-k", "LOAD_EMPTY")
     assert done.returncode == 1
     assert "the declared gap is closed: remove it" in done.stdout
+
+
+def test_a_report_that_is_kept_with_the_store_must_be_current(folder: Path) -> None:
+    """A test that comes to another verdict than it tells fails, and so does one that it knows nothing of."""
+    done = ran(folder, "durable_conformance", "test_some.py:SomeHarness", "--only", "LOAD-EMPTY", "--json", "report.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    store, report = folder / "test_some.py", folder / "report.json"
+    store.write_text(STORE + '    report = Path(__file__).with_name("report.json")\n')
+    assert pytest_run(folder, "-k", "LOAD_EMPTY").returncode == 0
+    report.write_text(report.read_text().replace('"held"', '"gap"'))
+    done = pytest_run(folder, "-k", "LOAD_EMPTY")
+    assert done.returncode == 1
+    assert "report.json says gap, and it is held: write it anew" in done.stdout
+    done = pytest_run(folder, "-k", "LOAD_ORDER")
+    assert done.returncode == 1
+    assert "report.json says not covered, and it is held" in done.stdout
 
 
 def test_the_command_line_runs_a_harness_by_name(folder: Path) -> None:

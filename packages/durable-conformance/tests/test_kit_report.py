@@ -13,7 +13,8 @@ from durable_conformance import gaps
 from durable_conformance.case import cases
 from durable_conformance.engine import Result, Verdict
 from durable_conformance.gaps import Gaps
-from durable_conformance.report import Power, Report, terminal, to_json, to_junit, to_markdown
+from durable_conformance.report import Power, Report, terminal, to_junit, to_markdown
+from durable_conformance.written import from_json, to_json
 from durable_core.contract import Description
 
 SAID = Description("store", "1", "yes", "no", "no", True, True, True, True, True, True, timedelta(0))
@@ -101,6 +102,23 @@ def test_json_has_a_version_and_every_test() -> None:
     assert told["mutants"] == {"killed": 3, "total": 4, "alive": ["M01"]}
 
 
+def test_what_is_written_as_json_is_read_again() -> None:
+    """The whole report, and the kit's power."""
+    told = [report({"CKP-LOAD-EMPTY": "gap"}), replace(report(), store="other")]
+    assert from_json(to_json(told, Power(3, 4, ["M01"]))) == (told, Power(3, 4, ["M01"]))
+
+
+def test_a_json_report_of_another_kit_is_read_with_care() -> None:
+    """A test that it lacks is not covered; one that the kit lacks, or another form, is refused."""
+    lines = to_json([report()]).splitlines(keepends=True)
+    (short,), _ = from_json("".join([*lines[:2], *lines[3:]]))
+    assert [one.case for one in short.results if one.verdict == "not covered"] == [cases()[0]]
+    with pytest.raises(ValueError, match="test_XYZ"):
+        from_json("".join(lines).replace("test_CKP", "test_XYZ"))
+    with pytest.raises(ValueError, match="format 0"):
+        from_json("".join(lines).replace('"format": 1', '"format": 0'))
+
+
 def test_junit_has_the_clauses_ids() -> None:
     """A failure is a failure, and what was left out is skipped and not passed."""
     root = ElementTree.fromstring(to_junit([report({"CKP-LOAD-EMPTY": "broken", "CKP-LOAD-ORDER": "not covered"})]))
@@ -122,6 +140,23 @@ def test_markdown_has_stores_across_and_clauses_down() -> None:
     assert "| CKP-LOAD-EMPTY | held | gap |" in text
     assert "the kit sees 4 of its 4 mutants." in text
     assert text == to_markdown([replace(whole, seconds=2.0), other], Power(4, 4))
+
+
+def test_what_is_not_covered_is_told_by_its_reason() -> None:
+    """The reason once, with the tests under it, and the one of most tests first: in the terminal and in Markdown."""
+    whole = report()
+    reasons = ["few", "many", "many"]
+    some = [replace(one, verdict="not covered", seen=reason) for one, reason in zip(whole.results[:3], reasons, strict=True)]
+    told = replace(whole, results=[*some, *whole.results[3:]])
+    one, *others = [result.case.name for result in some]
+    assert terminal(told).splitlines()[:6] == [
+        "NOT COVERED, 2 tests: many",
+        *(f"    {name}" for name in others),
+        "",
+        "NOT COVERED, 1 test: few",
+        f"    {one}",
+    ]
+    assert f"- not covered, 1 test: few\n  - `{one}`\n" in to_markdown([told])
 
 
 def test_the_terminal_tells_clause_promise_sight_and_where_to_read() -> None:

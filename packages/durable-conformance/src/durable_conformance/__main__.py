@@ -10,8 +10,9 @@ from pathlib import Path
 
 from durable_conformance.child import found
 from durable_conformance.engine import Result
-from durable_conformance.report import Power, Report, terminal, to_json, to_junit, to_markdown
+from durable_conformance.report import Power, Report, terminal, to_junit, to_markdown
 from durable_conformance.run import check, chosen, power
+from durable_conformance.written import to_json
 
 _EPILOG = """exit codes: 0 each clause is held, a gap with a reason, or not applicable; 1 one is broken, or a declared gap
 is closed; 2 the stores could not be run; 3 none is broken, and one is not covered and no gap says why"""

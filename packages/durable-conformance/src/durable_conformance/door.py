@@ -12,7 +12,9 @@ from durable_conformance import gaps as known
 from durable_conformance.case import Case, cases
 from durable_conformance.engine import Result, Session
 from durable_conformance.harness import AnyHarness
+from durable_conformance.report import by_reason, counted
 from durable_conformance.run import seed_of, wants_long
+from durable_conformance.written import verdicts
 
 
 class Conformance:
@@ -26,6 +28,11 @@ class Conformance:
 
     harness: ClassVar[type[AnyHarness]]
     gaps: ClassVar[Path | None] = None
+    """What the store is known not to keep, and why: a TOML file."""
+
+    report: ClassVar[Path | None] = None
+    """A JSON report that is kept with the store: a test that comes to another verdict than it tells fails."""
+
     _session: ClassVar[Session | None] = None
 
     @classmethod
@@ -44,13 +51,10 @@ class Conformance:
     def test_every_clause_is_covered(self) -> None:
         """The harness offers what each case needs, or says what the store lacks, or the gaps file says why not."""
         session, declared = self._running(), known.read(self.gaps, self.harness.title())
-        left: dict[str, list[str]] = {}
-        for case in cases():
-            result = session.outside(case)
-            if result is not None and result.verdict == "not covered" and declared.of(result) is None:
-                left.setdefault(result.seen, []).append(case.name)
+        outside = [result for case in cases() if (result := session.outside(case)) is not None and declared.of(result) is None]
+        left = by_reason(outside, "not covered")
         if left:
-            told = [f"{seen}: {len(names)} tests\n    " + "\n    ".join(names) for seen, names in left.items()]
+            told = [f"{reason}: {counted(names)}\n    " + "\n    ".join(names) for reason, names in left.items()]
             pytest.fail("\n".join(["not covered, and no gap says why:", *told]), pytrace=False)
 
     def _running(self) -> Session:
@@ -63,13 +67,22 @@ class Conformance:
         record_property("clause", case.clause.id)
         record_property("store", self.harness.title())
         record_property("verdict", result.verdict)
-        _judge(result)
+        _judge(result, self._differs(result))
+
+    def _differs(self, result: Result) -> str:
+        """Say how a result differs from the report that is kept, if it does."""
+        if self.report is None or result.verdict == "not covered":  # which the machine may be to blame for
+            return ""
+        told = verdicts(self.report).get(self.harness.title(), {}).get(result.case.name, "nothing")
+        return "" if told == result.verdict else f"{self.report.name} says {told}, and it is {result.verdict}: write it anew"
 
 
-def _judge(result: Result) -> None:
+def _judge(result: Result, differs: str) -> None:
     """Say in pytest's words what came of a case."""
     if result.verdict in ("broken", "error", "closed"):
         pytest.fail(str(result), pytrace=False)
+    if differs:
+        pytest.fail(differs, pytrace=False)
     if result.verdict == "gap":
         pytest.xfail(f"gap: {result.promised}")
     if result.verdict != "held":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree
@@ -11,9 +11,6 @@ from xml.etree import ElementTree
 from durable_conformance.clauses import Clause, clauses
 from durable_conformance.engine import Result, Verdict
 from durable_core.contract import Description
-
-FORMAT: Final = 1
-"""The version of the JSON report; it rises when a field changes its meaning or goes."""
 
 _WORST_FIRST: Final[Sequence[Verdict]] = ("broken", "error", "closed", "not covered", "gap", "held", "not applicable")
 _BAD: Final[frozenset[Verdict]] = frozenset({"broken", "error", "closed"})
@@ -81,53 +78,28 @@ def terminal(report: Report) -> str:
     """Give what is not simply held, then the clauses by protocol, then the grade."""
     lines: list[str] = []
     for result in report.results:
-        if result.verdict in ("broken", "error", "closed", "gap", "not covered"):
+        if result.verdict in ("broken", "error", "closed", "gap"):
             head = f"{result.verdict.upper()} {result.case.name}"
             lines += [head, *(f"    {line}" for line in str(result).splitlines()), ""]
-    reasons = _reasons(report, "not applicable")
-    lines += [f"not applicable, {count} tests: {reason}" for reason, count in reasons.items()]
+    for reason, names in by_reason(report.results, "not covered").items():
+        lines += [f"NOT COVERED, {counted(names)}: {reason}", *(f"    {name}" for name in names), ""]
+    for reason, names in by_reason(report.results, "not applicable").items():
+        lines.append(f"not applicable, {counted(names)}: {reason}")
     return "\n".join([*lines, "", str(report)])
 
 
-def _reasons(report: Report, verdict: Verdict) -> dict[str, int]:
-    reasons: dict[str, int] = {}
-    for result in report.results:
+def by_reason(results: Iterable[Result], verdict: Verdict) -> Mapping[str, Sequence[str]]:
+    """Give the names of the tests that came to a verdict, by the reason, the one of most tests first."""
+    reasons: dict[str, list[str]] = {}
+    for result in results:
         if result.verdict == verdict:
-            reasons[result.seen] = reasons.get(result.seen, 0) + 1
-    return reasons
+            reasons.setdefault(result.seen, []).append(result.case.name)
+    return dict(sorted(reasons.items(), key=lambda one: -len(one[1])))
 
 
-def to_json(reports: Sequence[Report], power: Power | None = None) -> str:
-    """Give the reports as JSON, in a form with a version."""
-    stores = [
-        {
-            "store": report.store,
-            "product": report.said.product,
-            "version": report.said.version,
-            "held": report.held,
-            "clauses": len(report.by_clause),
-            "exit_code": report.exit_code,
-            "seed": report.seed,
-            "long": report.long,
-            "seconds": round(report.seconds, 1),
-            "by_clause": dict(report.by_clause),
-            "results": [_result(result) for result in report.results],
-        }
-        for report in reports
-    ]
-    told = None if power is None else {"killed": power.killed, "total": power.total, "alive": list(power.alive)}
-    return json.dumps({"format": FORMAT, "stores": stores, "mutants": told}, indent=2, ensure_ascii=False) + "\n"
-
-
-def _result(result: Result) -> dict[str, object]:
-    return {
-        "clause": result.case.clause.id,
-        "test": result.case.name,
-        "verdict": result.verdict,
-        "promised": result.promised,
-        "seen": result.seen,
-        "seconds": round(result.seconds, 3),
-    }
+def counted(names: Sequence[str]) -> str:
+    """Say how many tests there are."""
+    return "1 test" if len(names) == 1 else f"{len(names)} tests"
 
 
 def to_junit(reports: Sequence[Report]) -> str:
@@ -195,14 +167,16 @@ def to_markdown(reports: Sequence[Report], power: Power | None = None) -> str:
 
 def _notes(report: Report) -> list[str]:
     lines = ["", f"## {report.store}", ""]
-    counts = {verdict: sum(result.verdict == verdict for result in report.results) for verdict in _WORST_FIRST}
-    lines += [", ".join(f"{count} tests {verdict}" for verdict, count in counts.items() if count) + f" ({report.said.product})."]
+    counts = Counter(result.verdict for result in report.results)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _WORST_FIRST if counts[verdict])
+    lines += [f"{report.said.product}. Of {len(report.results)} tests: {told}.", ""]
     for result in report.results:
         if result.verdict in ("broken", "error", "closed"):
             lines.append(f"- **{result.verdict}** `{result.case.name}`: {result.promised}; seen: {result.seen}")
         elif result.verdict == "gap":
             lines.append(f"- gap `{result.case.name}`: {result.promised}")
-        elif result.verdict == "not covered":
-            lines.append(f"- not covered `{result.case.name}`: {result.seen}")
-    lines += [f"- not applicable, {count} tests: {reason}" for reason, count in _reasons(report, "not applicable").items()]
+    for reason, names in by_reason(report.results, "not covered").items():
+        lines += [f"- not covered, {counted(names)}: {reason}", *(f"  - `{name}`" for name in names)]
+    for reason, names in by_reason(report.results, "not applicable").items():
+        lines.append(f"- not applicable, {counted(names)}: {reason}")
     return lines
