@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 from durable_conformance import Application, Effects, Harness, Hook, Meter, Opening, Stores, servers
 from durable_core.contract import Client, Durable
 from durable_postgres import PostgresCheckpointer, PostgresDurable, PostgresScheduler, SqlEffect
+from durable_postgres.schema import printed
 
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
@@ -231,6 +232,27 @@ class SplitPostgresHarness(PostgresHarness):
         return durable.checkpointer, durable.scheduler
 
 
+class PartitionedHarness(PostgresHarness):
+    """Tables in eight partitions by hash of the workflow, and a store that makes no schema."""
+
+    name = "Postgres, partitioned"
+
+    @asynccontextmanager
+    async def open(self, at: Opening, /) -> AsyncGenerator[Stores[SqlEffect]]:
+        async with await AsyncConnection.connect(at.address, autocommit=True) as operator:
+            async with operator.transaction():
+                await operator.execute("SELECT pg_advisory_xact_lock(8)")
+                found = await operator.execute("SELECT to_regnamespace(quote_ident(%s))", (at.name,))
+                if await found.fetchone() == (None,):
+                    text = printed(at.name, partitions=8).removeprefix("BEGIN;").removesuffix("COMMIT;")
+                    await operator.execute(text.encode())
+        async with super().open(at) as stores:
+            yield stores
+
+    def built(self, at: Opening, pool: Pool) -> PostgresDurable:
+        return PostgresDurable.on(pool, schema=at.name, queue=at.queue, lease=at.lease, codec=at.codec, create=False)
+
+
 class RepeatableReadHarness(PostgresHarness):
     """A database whose default isolation is REPEATABLE READ, and pools that are not in autocommit."""
 
@@ -254,7 +276,7 @@ class PoolOfOneHarness(PostgresHarness):
 
 
 class PgBouncerHarness(PostgresHarness):
-    """Through pgbouncer in transaction mode, with two connections to the server for everybody."""
+    """Through pgbouncer in transaction mode, with two connections to the server for everybody. Case 112."""
 
     name = "Postgres, through pgbouncer"
     options: ClassVar[dict[str, object]] = {"autocommit": True, "prepare_threshold": None}

@@ -1,7 +1,7 @@
 """Cases of people who do this job, as they are on Postgres; those of other files are named there."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -11,8 +11,9 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
+from durable_core.codec import JsonCodec
 from durable_core.contract import Entry, Pass, Recorded
-from durable_core.errors import NotEncodable
+from durable_core.errors import NotEncodable, NotParsed
 from durable_core.keys import MAX_BYTES, inbox_key
 from durable_core.outcome import Completed
 from durable_core.resume import resume
@@ -143,6 +144,94 @@ async def test_case_86_made_ready_while_it_runs(durable: PostgresDurable) -> Non
     assert again.attempt == 1
     await scheduler.done(again)
     assert await scheduler.next_ready(NOW) is None
+
+
+GATE = b"""
+CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$;
+CREATE TRIGGER gate AFTER DELETE ON workflow_queue FOR EACH ROW EXECUTE FUNCTION gate();
+"""
+
+
+async def test_case_14_done_and_a_taker_at_one_moment(
+    durable: PostgresDurable, make_pool: MakePool, operator: psycopg.Connection[TupleRow]
+) -> None:
+    """Case 14: whoever takes passes over what `done` is answering; what was answered is given to nobody, lapsed or not."""
+    async with make_pool(2) as pool, PostgresDurable.on(pool, lease=timedelta(milliseconds=1)) as hasty:
+        await hasty.scheduler.make_ready("w")
+        delivery = await hasty.scheduler.next_ready(LONG)
+        assert delivery is not None
+        operator.execute(GATE)
+        operator.execute("SELECT pg_advisory_lock(77)")
+        answering = asyncio.ensure_future(hasty.scheduler.done(delivery))
+        waiting = b"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+        while operator.execute(waiting).fetchone() == (0,):  # noqa: ASYNC110 - the server's word
+            await asyncio.sleep(0.005)
+        assert await durable.scheduler.next_ready(NOW) is None  # lapsed, and locked by who answers it
+        operator.execute("SELECT pg_advisory_unlock(77)")
+        await answering
+        assert await durable.scheduler.next_ready(NOW) is None
+    assert await durable.workflows() == []
+
+
+async def test_case_14_answered_too_late(durable: PostgresDurable, make_pool: MakePool) -> None:
+    """Case 14: a lapsed delivery that somebody else has is not answered by its old receipt; a finished one runs nothing."""
+    async with make_pool(2) as pool, PostgresDurable.on(pool, lease=timedelta(milliseconds=1)) as hasty:
+        await hasty.arrive("w", "input", 1)
+        (late,) = await hasty.begin(LONG, LONG)
+        (turn,) = await durable.begin(LONG, LONG)
+        await hasty.scheduler.done(late.delivery)
+        assert await durable.renew(turn)
+        await durable.finish(turn, 1)
+        await durable.scheduler.make_ready("w")
+        assert await durable.begin(NOW, LONG) == []
+        assert [listed.state for listed in await durable.workflows()] == ["finished"]
+
+
+class Broken(JsonCodec):
+    """A codec that has forgotten how to read."""
+
+    def decode(self, encoded: str, /) -> object:
+        raise LookupError("an unknown class")
+
+
+@pytest.mark.parametrize("call", ["load", "record", "supply", "arrive", "transact", "result"])
+async def test_case_50_a_decode_error_surfaces(durable: PostgresDurable, pool: Pool, call: str) -> None:
+    """Case 50: through every door it names workflow and key and chains the original, and never becomes a value."""
+    await durable.arrive("w", "input", 1)
+    (turn,) = await durable.begin(NOW, LONG)
+    key = "outcome:" if call == "result" else "k"
+    await (durable.finish(turn, 1) if call == "result" else durable.checkpointer.record(turn.holder, "k", 1))
+    broken = PostgresDurable.on(pool, codec=Broken())
+    made: dict[str, Callable[[], Awaitable[object]]] = {
+        "load": lambda: broken.checkpointer.load("w"),
+        "record": lambda: broken.checkpointer.record(turn.holder, "k", 2),
+        "supply": lambda: broken.checkpointer.supply("w", "k", 2),
+        "arrive": lambda: broken.arrive("w", "k", 2),
+        "transact": lambda: broken.checkpointer.transact(turn.holder, "k", giving(2)),
+        "result": lambda: broken.result("w"),
+    }
+    with pytest.raises(NotParsed, match=f"'{'input' if call == 'load' else key}' of workflow 'w'") as refused:
+        await made[call]()
+    assert isinstance(refused.value.__cause__, LookupError)
+    await broken.aclose()
+
+
+async def test_case_90_a_backlog_of_one_workflow_is_one_delivery(durable: PostgresDurable, make_pool: MakePool) -> None:
+    """Case 90: a wakeup of three days ago, five more, and a delivery that lapsed, before anybody works: one delivery."""
+    async with make_pool(2) as pool, PostgresDurable.on(pool, lease=timedelta(milliseconds=1)) as hasty:
+        await hasty.scheduler.make_ready("w")
+        delivery = await hasty.scheduler.next_ready(LONG)
+        assert delivery is not None
+        await hasty.scheduler.wake_at(delivery, delivery.due - timedelta(days=3))
+        assert await hasty.scheduler.next_ready(LONG) is not None  # and its taker dies
+        for _ in range(5):
+            await hasty.scheduler.make_ready("w")
+        given = await durable.scheduler.next_ready(LONG)
+        assert given is not None
+        assert given.lapses == 1
+        assert await durable.scheduler.next_ready(NOW) is None
+        await durable.scheduler.done(given)
+        assert await durable.scheduler.next_ready(NOW) is None
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "America/New_York"])

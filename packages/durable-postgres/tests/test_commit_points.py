@@ -1,6 +1,7 @@
 """SIGKILL of the server, fsync on, at each point of a commit: what was under way is there as a whole, or not at all.
 
-No point is hit by chance: something holds it open, and the server's or the kernel's word says that it is there. [ANY-COMMIT]
+Cases 88 and 92, of arrivals and deletions, as they are where both halves are one store.
+No point is hit by chance: something holds it open, and the server's or the kernel's word says that it is there. [DUR-CO-COMMIT]
 """
 
 import asyncio
@@ -45,7 +46,7 @@ GATED = f"""
 CREATE TABLE tally (workflow text);
 CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON workflow_checkpoint DEFERRABLE INITIALLY DEFERRED
+CREATE CONSTRAINT TRIGGER gate AFTER INSERT OR DELETE ON workflow_checkpoint DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION gate();
 """
 STATE = (
@@ -84,6 +85,7 @@ INPUT: tuple[object, ...] = ("input", "1")
 HELD: Rows = [(True,)]
 TAKEN: Rows = [(True, 1, 0, False)]
 BEFORE: list[Rows] = [[INPUT], HELD, TAKEN, []]
+GONE: list[Rows] = [[], [], [], []]
 CALLS = {
     "transact": Call(
         lambda durable, turn: durable.checkpointer.transact(turn.holder, "k", tallying("transact")),
@@ -110,6 +112,7 @@ CALLS = {
         b"workflow_arrive_v1",
         [[("answer", "1"), INPUT], HELD, [(True, 1, 0, True)], []],
     ),
+    "delete": Call(lambda durable, _: durable.delete("delete"), b"workflow_discard_v1", GONE),
 }
 
 
@@ -218,7 +221,7 @@ async def wait_for(url: str, event: str, count: int) -> None:
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
 async def test_killed_with_the_call_on_its_way(own: servers.PostgresServer, lost: str) -> None:
-    """[ANY-COMMIT] [ANY-REPEAT] Killed when the last statement was sent and not received, or its answer."""
+    """[DUR-CO-COMMIT] [ANY-REPEAT] Killed when the last statement was sent and not received, or its answer."""
     with database(own) as url, ExitStack() as proxies:
         turns = await begun(url)
         async with under(turns) as calls:
@@ -254,7 +257,7 @@ async def test_killed_in_the_effect(own: servers.PostgresServer) -> None:
 
 
 async def test_killed_while_they_wait_for_the_position(own: servers.PostgresServer) -> None:
-    """[ANY-COMMIT] Killed within the statement, which waits for transactions of the application's; those are gone as well."""
+    """[DUR-CO-COMMIT] Killed within the statement, which waits for transactions of the application's; those are gone as well."""
     names = ["transact", "finish", "arrive"]
     with database(own) as url:
         turns = await begun(url)
@@ -272,7 +275,7 @@ async def test_killed_while_they_wait_for_the_position(own: servers.PostgresServ
 
 
 async def test_killed_in_the_commit_before_its_record(own: servers.PostgresServer) -> None:
-    """[ANY-COMMIT] Killed within the commit, at the deferred constraints: all is done but the commit's own record."""
+    """[DUR-CO-COMMIT] Killed within the commit, at the deferred constraints: all is done but the commit's own record."""
     with database(own) as url:
         turns = await begun(url)
         with psycopg.connect(url, autocommit=True) as operator:
@@ -286,7 +289,7 @@ async def test_killed_in_the_commit_before_its_record(own: servers.PostgresServe
 
 
 async def test_killed_in_the_commit_after_its_flush(own: servers.PostgresServer) -> None:
-    """[ANY-COMMIT] Killed within the commit once it is on the disk, and before anybody saw or was told."""
+    """[DUR-CO-COMMIT] Killed within the commit once it is on the disk, and before anybody saw or was told."""
     with database(own) as url:
         turns = await begun(url)
         async with under(turns) as calls:
@@ -354,7 +357,7 @@ class Held:
 @pytest.mark.parametrize("point", SYSTEM_CALLS)
 @pytest.mark.parametrize("name", CALLS)
 async def test_killed_around_the_flush(own: servers.PostgresServer, name: str, point: str) -> None:
-    """[ANY-COMMIT] Killed before the commit is written, before it is flushed, and right after."""
+    """[DUR-CO-COMMIT] Killed before the commit is written, before it is flushed, and right after."""
     system_call, edge = SYSTEM_CALLS[point]
     with database(own) as url:
         turns = await begun(url)
