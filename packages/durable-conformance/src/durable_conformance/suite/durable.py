@@ -672,14 +672,16 @@ async def a_cancelled_client_shows_both_or_neither(bench: Bench) -> None:
 @shows("DUR-CO-COMMIT", when=co_commits)
 async def a_cancelled_worker_shows_both_or_neither(bench: Bench) -> None:
     """Wherever finish, pause, fail or hand_back is cancelled, the turn is over in both halves or in neither."""
+    durable = await bench.open(lease=LONG)  # so that what is seen below is not a lapse
     for turns in range(10):
         for name in ("finish", "pause", "fail", "hand_back"):
-            turn = await begun(bench)
+            workflow = await started(bench)
+            (turn,) = await durable.begin(LONG, LONG)
             calls: dict[str, Coroutine[object, object, object]] = {
-                "finish": bench.durable.finish(turn, 1),
-                "pause": bench.durable.pause(turn, None),
-                "fail": bench.durable.fail(turn, "reason", LONG),
-                "hand_back": bench.durable.hand_back(turn, LONG),
+                "finish": durable.finish(turn, 1),
+                "pause": durable.pause(turn, None),
+                "fail": durable.fail(turn, "reason", LONG),
+                "hand_back": durable.hand_back(turn, LONG),
             }
             for other, call in calls.items():
                 if other != name:
@@ -687,7 +689,7 @@ async def a_cancelled_worker_shows_both_or_neither(bench: Bench) -> None:
             await cancelled_after(calls[name], turns)
             await still(bench)
             released = not await bench.checkpointer.renew(turn.holder, LONG)
-            await bench.scheduler.make_ready(turn.holder.workflow)  # given out now only if the delivery is not out
+            await bench.scheduler.make_ready(workflow)  # given out now only if the delivery is not out
             answered = await bench.scheduler.next_ready(NOW) is not None
             what = f"{name}, cancelled after {turns} turns of the loop"
             same(
@@ -696,19 +698,20 @@ async def a_cancelled_worker_shows_both_or_neither(bench: Bench) -> None:
                 f"whether the claim is released and the delivery answered after {what}",
             )
             if name == "finish":
-                recorded = "outcome:" in await bench.checkpointer.load(turn.holder.workflow)
+                recorded = "outcome:" in await bench.checkpointer.load(workflow)
                 same(recorded, released, f"whether an outcome is recorded after {what}")
-            await bench.durable.delete(turn.holder.workflow)
+            await bench.durable.delete(workflow)
 
 
 @shows("DUR-CO-COMMIT", when=co_commits, short=True)
 async def a_cancelled_begin_loses_nothing(bench: Bench) -> None:
     """Wherever begin is cancelled, the workflow is taken and claimed, or neither: it is begun again within a lease."""
+    durable = await bench.open(lease=LONG)  # so that what is seen below is not a lapse
     for turns in range(10):
         workflow = await started(bench)
-        await cancelled_after(bench.durable.begin(NOW, LONG), turns)
+        await cancelled_after(durable.begin(NOW, LONG), turns)
         await still(bench)
-        free_now = await bench.checkpointer.claim(workflow, LONG, bench.window)
+        free_now = await bench.checkpointer.claim(workflow, LONG, LONG)
         given = await bench.scheduler.next_ready(NOW)
         what = f"a begin cancelled after {turns} turns of the loop"
         same(free_now is not None, given is not None, f"whether claim and delivery are free after {what}")
