@@ -22,6 +22,12 @@ class TestSplitPostgres(Conformance):
 
 
 @pytest.mark.slow
+class TestPartitioned(Conformance):
+    harness = postgres.PartitionedHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
 class TestRepeatableRead(Conformance):
     harness = postgres.RepeatableReadHarness
     gaps = GAPS
