@@ -56,7 +56,8 @@ async def serve_at(store: str, bank: Bank, observer: Callable[[Event], object] =
         case "postgresql":
             import durable_postgres
 
-            async with durable_postgres.open(store, lease=LEASE) as postgres:
+            async with AsyncExitStack() as exits:
+                postgres = await insisted(lambda: exits.enter_async_context(durable_postgres.open(store, lease=LEASE)))
                 await serve(postgres, PostgresStock(), bank, observer)
         case "redis" | "rediss" | "redis+cluster" | "redis+sentinel":
             import durable_redis
