@@ -66,7 +66,7 @@ class SpinningCheckpointer(DoubleCheckpointer):
 class StuckHarness(DoubleHarness):
     """The double, with little patience."""
 
-    patience = timedelta(seconds=1.5)
+    patience = timedelta(seconds=0.6)
 
 
 def verdicts(report: Report) -> Sequence[str]:
@@ -99,12 +99,10 @@ def test_a_state_machine_ends_at_the_first_call_that_spins() -> None:
 
 
 class Slow(DoubleScheduler):
-    """Blocks often, and never for long."""
+    """Blocks the loop at every look, and never for long."""
 
     async def next_ready(self, wait: timedelta, /) -> Delivery | None:
-        for _ in range(12):
-            time.sleep(0.05)  # noqa: ASYNC251 - that is what it does wrong
-            await super().next_ready(timedelta(0))
+        time.sleep(0.3)  # noqa: ASYNC251 - that is what it does wrong
         return await super().next_ready(wait)
 
 

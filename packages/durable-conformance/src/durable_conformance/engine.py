@@ -127,7 +127,7 @@ class Session:
 
     def _watched(self, shown: Coroutine[object, object, Judged]) -> Judged:
         """Run a case to its end in an event loop of its own, which must turn."""
-        dog, judged = Watchdog(self.harness.patience / 3), None
+        dog, judged = Watchdog(self.harness.patience), None
         runner = asyncio.Runner()
         try:
             with dog.watching(runner.get_loop()):
@@ -161,7 +161,7 @@ class Session:
 
         programs = 500 if self.long else 30 if manual else 10
         try:
-            machine.driven(getattr(machine, case.apart), opened, self.seed, self.harness.patience / 3, programs=programs)
+            machine.driven(getattr(machine, case.apart), opened, self.seed, self.harness.patience, programs=programs)
         except Stuck as stuck:
             return _stuck(str(stuck))
         except BaseException as raised:
