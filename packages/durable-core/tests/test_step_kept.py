@@ -62,11 +62,16 @@ async def test_step_kept_when_a_timeout_of_the_body_fires(probe: Probe) -> None:
     """RUN-STEP-KEPT: a scope of the body gets its TimeoutError, and the record is there."""
     gate = probe.gate("record", "charge")
 
+    async def charge(scope: asyncio.Timeout) -> str:
+        loop = asyncio.get_running_loop()
+        scope.reschedule(loop.time())
+        loop.call_soon(gate.open)
+        return "charged"
+
     async def body(run: Run) -> str:
         try:
-            async with asyncio.timeout(0):
-                asyncio.get_running_loop().call_soon(gate.open)
-                return await run.step("charge", Effect("charged"), str)
+            async with asyncio.timeout(None) as scope:
+                return await run.step("charge", charge, str, scope)
         except TimeoutError:
             return "late"
 

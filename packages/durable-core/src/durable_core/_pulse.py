@@ -26,6 +26,7 @@ class Pulse:
         self._monotonic, self._arrived = monotonic, arrived
         self._last = sent
         self._end = sent + budget.total_seconds()
+        self._window, self._half = alive.total_seconds(), budget.total_seconds() / 2
         self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -42,7 +43,7 @@ class Pulse:
     @property
     def window_left(self) -> float:
         """Seconds until the last confirmed sign of life is a whole window old; negative afterwards."""
-        return self._last + self.alive.total_seconds() - self._monotonic()
+        return self._last + self._window - self._monotonic()
 
     def monotonic(self) -> float:
         """Give the time that `confirm` and `wrote` count in."""
@@ -58,7 +59,7 @@ class Pulse:
 
     def wrote(self, sent: float) -> None:
         """Note that the store accepted a write; it may have kept a sign of life younger than a third of the window."""
-        self.confirm(sent - self.alive.total_seconds() / 3)
+        self.confirm(sent - self._window / 3)
 
     async def ready(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
         """Make sure, until it returns, that the claim is held, and covers the effect that is about to run."""
@@ -70,7 +71,7 @@ class Pulse:
                     await self._renew(checkpointer, key)
 
     def _is_short(self, within: timedelta | None) -> bool:
-        return self._end - self._monotonic() < (self.budget / 2 if within is None else within).total_seconds()
+        return self._end - self._monotonic() < (self._half if within is None else within.total_seconds())
 
     async def _extend(self, checkpointer: Checkpointer, key: str, within: timedelta | None) -> None:
         # A window more than `within`, because the effect starts after the reply and is covered from the request.

@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -55,17 +55,15 @@ class Work(Generic[K]):
         task = _started(self._run())
         cancelled: asyncio.CancelledError | None = None
         try:
-            while not task.done():
-                try:
-                    await asyncio.wait((task,))
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                    self._cancel(task)
-            if cancelled is not None:
-                raise _interruption(task) or cancelled
-            if task.cancelled():
+            try:
+                if not task.done():
+                    await _End(task, self._cancel)
+                return task.result()
+            except asyncio.CancelledError as error:
+                cancelled = error
+            if not self._asked:
                 raise self._unrecorded(DurableError(f"the effect of {self!r} was cancelled, and not by this library"))
-            return task.result()
+            raise _interruption(task) or cancelled
         finally:
             self._set_timer(None)
             self._task = None
@@ -150,8 +148,8 @@ class Work(Generic[K]):
 
 def refuse_effect(key: str, effect: object) -> None:
     """Refuse, with `Misconfigured`, what is no async function: a call of one, a plain function."""
-    if type(effect) is types.FunctionType and inspect.iscoroutinefunction(effect):
-        return
+    if type(effect) is types.FunctionType and effect.__code__.co_flags & inspect.CO_COROUTINE:
+        return  # which nearly every effect is; what others are is looked at below
     if inspect.iscoroutine(effect) or inspect.isawaitable(effect):
         if inspect.iscoroutine(effect):
             effect.close()
@@ -187,6 +185,30 @@ def message_of(error: BaseException) -> str:
         text = f"<{type(error).__name__} whose str raises {type(broken).__name__}>"
     text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 3]}..."
+
+
+class _End:
+    """The end of a task, as an awaitable. Who is cancelled while awaiting it tells `ask`, and goes on waiting.
+
+    It is to asyncio what a future is, and so costs no turn of the loop as a wait for a task beside this one would.
+    """
+
+    def __init__(self, task: asyncio.Task[T], ask: Callable[[asyncio.Task[T]], None]) -> None:
+        self._asyncio_future_blocking = False
+        self.get_loop, self.add_done_callback = task.get_loop, task.add_done_callback
+        self._ask: Callable[[], None] = functools.partial(ask, task)
+
+    def __await__(self) -> Generator[_End]:
+        self._asyncio_future_blocking = True
+        try:
+            yield self
+        finally:
+            del self  # an exception of the task's holds this frame
+
+    def cancel(self, msg: object = None) -> bool:
+        """Leave the cancellation to be raised once the task has ended."""
+        self._ask()
+        return False
 
 
 def _started(coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
