@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
+from types import TracebackType
 
 from durable_sqlite import _tx, sql
 from durable_sqlite._file import open_file
@@ -30,7 +29,10 @@ _SAME_FILE = 1.0  # seconds between two looks at whether the file is still the o
 
 
 class Database:
-    """A file for one thread: reads as they are, and writes in transactions that take their turn with other processes."""
+    """A file for one thread: reads as they are, and writes in transactions that take their turn with other processes.
+
+    `with database as tx:` is a transaction.
+    """
 
     def __init__(self, path: str, *, synchronous: str, busy_timeout: timedelta, create: bool) -> None:
         self.path = path
@@ -58,19 +60,34 @@ class Database:
         self._refuse_other_file()
         return self._tx
 
-    @contextmanager
-    def transaction(self) -> Generator[Tx, None, None]:
-        """Commit what is done inside, or nothing of it when something is raised there."""
+    def __enter__(self) -> Tx:
+        """Begin a transaction, which commits what is done inside, or nothing of it when something is raised there."""
         tx = self.opened()
         self._turnstile.enter()
         try:
             tx.execute(sql.BEGIN)
-            tx.ready = tx.ended = False
-            yield tx
-            tx.execute(sql.COMMIT)
         except BaseException:
-            _undo(tx)
+            self._end(tx)
             raise
+        tx.ready = tx.ended = False
+        return tx
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        tx = self._tx
+        assert tx is not None  # only this thread closes the file, and between transactions
+        try:
+            if kind is None:
+                tx.execute(sql.COMMIT)
+        finally:
+            self._end(tx)
+
+    def _end(self, tx: Tx) -> None:
+        """Undo what is not committed, and pass the turn on."""
+        try:
+            if tx.connection.in_transaction:
+                tx.execute(sql.ROLLBACK)
+        except sqlite3.Error:
+            pass  # SQLite has rolled back by itself, or will when the connection is closed
         finally:
             self._turnstile.leave()
 
@@ -100,14 +117,6 @@ class Database:
             if _identity(self.path) != self._file:
                 raise sqlite3.OperationalError(f"{self.path!r} was removed or replaced while it was open: open the store again")
             self._checked = now
-
-
-def _undo(tx: Tx) -> None:
-    try:
-        if tx.connection.in_transaction:
-            tx.execute(sql.ROLLBACK)
-    except sqlite3.Error:
-        pass  # SQLite has rolled back by itself, or will when the connection is closed
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -178,7 +178,7 @@ class Writer:
         """Make calls in one transaction; with `give`, those that wait for what they do are served in it too."""
         begun = again = False
         try:
-            with self._database.transaction() as tx:
+            with self._database as tx:
                 begun = True
                 for job in jobs:
                     job.make(tx)
@@ -211,7 +211,7 @@ class Writer:
     def _alone(self, job: Job[object]) -> None:
         """Make a call in a transaction of its own; whatever it raises undoes it, and is its answer."""
         try:
-            with self._database.transaction() as tx:
+            with self._database as tx:
                 if job.context is None:
                     job.make(tx)
                 else:
