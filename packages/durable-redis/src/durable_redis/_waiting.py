@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -15,6 +16,7 @@ T = TypeVar("T")
 _NEVER = float("inf")
 _DOWN = 1.0  # seconds that a partition is left alone which could not be reached
 _MOST = 3_600.0  # seconds that a timer is set for at most
+_HEAD_START = 8  # turns of the loop for what was given, before the next look; sending makes room for the server's process
 
 
 class Partitions:
@@ -27,6 +29,7 @@ class Partitions:
         self._bell, self._count = bell, count
         self._first = 0
         self._down = [0.0] * count
+        self._gave = False
 
     async def first(self, look: Callable[[int], Awaitable[tuple[T | None, float | None]]], wait: float, nothing: T) -> T:
         """Give what the first partition had that had anything.
@@ -35,6 +38,10 @@ class Partitions:
         looked into once, and then when its bell has rung or its time has come. An error is raised when all of them had one.
         """
         deadline = time.monotonic() + wait
+        if self._gave:
+            self._gave = False
+            for _ in range(_HEAD_START):
+                await asyncio.sleep(0)
         due = [0.0] * self._count
         seen = list(self._bell.heard)
         while True:
@@ -52,6 +59,7 @@ class Partitions:
                     continue
                 self._down[place] = 0.0
                 if found is not None:
+                    self._gave = True
                     return found
                 due[place] = _NEVER if again is None else time.monotonic() + again
             if errors and all(self._down):
