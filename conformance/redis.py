@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -73,14 +73,18 @@ class LossyWire:
 
 
 class RedisMeter:
-    """Counts the commands of a server: `asked` those that were sent, `touched` also those inside scripts."""
+    """Counts the commands of servers: `asked` those that were sent, `touched` also those inside scripts."""
 
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server
+    def __init__(self, *servers: RedisServer) -> None:
+        self._servers = servers
         self._began = self._read()
 
     def _read(self) -> tuple[int, int]:
-        stats = self._server.info("commandstats")
+        asked, touched = zip(*map(self._count, self._servers), strict=True)
+        return sum(asked), sum(touched)
+
+    def _count(self, server: RedisServer) -> tuple[int, int]:
+        stats = server.info("commandstats")
         calls = {name.removeprefix("cmdstat_"): int(said.split(",")[0].removeprefix("calls=")) for name, said in stats.items()}
         sent = sum(calls.get(name, 0) for name in ("eval", "evalsha", "blpop"))
         return sent, sum(count for name, count in calls.items() if name not in ("info", "client|setinfo", "hello"))
@@ -216,7 +220,14 @@ class SplitRedisHarness(RedisHarness):
     """A bare checkpointer and a bare scheduler, as a stranger would give them: the kit puts them together."""
 
     name = "Redis, split"
-    offers = RedisHarness.offers - {"retention", "effects"}  # the counters of the kit are not in the slots of its workflows
+    offers = RedisHarness.offers - {"retention", "effects"}
+    lacks: ClassVar[Mapping[Hook, str]] = {
+        "clock": RedisHarness.lacks["clock"],
+        "joined": RedisHarness.lacks["joined"],
+        "halves": "these are halves: there is nothing to refuse",
+        "retention": "the time to live is set where a workflow finishes, which the halves by themselves do not do",
+        "effects": "the counters of the kit are not in the slots of its workflows, each of which has its own",
+    }
 
     @asynccontextmanager
     async def open(self, at: Opening, /) -> AsyncGenerator[Stores[LuaEffect]]:
@@ -254,11 +265,42 @@ class RedisClusterHarness(RedisHarness):
     name = "Redis Cluster"
     cluster = True
     flavour: ClassVar[Flavour] = "redis"
-    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "skew", "loss"})
+    offers = RedisHarness.offers
 
     def start(self) -> str:
         self._exits = ExitStack()
-        return self._exits.enter_context(redis_cluster(self.flavour)).url
+        self._cluster = self._exits.enter_context(redis_cluster(self.flavour))
+        return self._cluster.url
+
+    async def restart(self, at: Opening, /) -> None:
+        await asyncio.to_thread(self._away, [node.stop for node in self._cluster.nodes])
+
+    async def kill(self, at: Opening, /) -> None:
+        await asyncio.to_thread(self._away, [node.kill for node in self._cluster.nodes])
+
+    def _away(self, ends: Sequence[Callable[[], None]]) -> None:
+        """End all nodes, and start them again: nobody is left to take over from another."""
+        for end in ends:
+            end()
+        for node in self._cluster.nodes:
+            node.start()
+        self._cluster.wait_until_whole()
+
+    @asynccontextmanager
+    async def wire(self, at: Opening, /) -> AsyncGenerator[Wire]:
+        owner = self._cluster.owner(f"{{{at.name}}}")
+        with Proxy(owner.url) as proxy:
+
+            def through(address: tuple[str, int]) -> tuple[str, int]:
+                return ("127.0.0.1", proxy.port) if address[1] == owner.port else address
+
+            options = {**self.options, "address_remap": through}
+            async with connected(at.address, True, options) as client, self.built(client, at) as durable:
+                yield LossyWire(durable, proxy, [])
+
+    @asynccontextmanager
+    async def meter(self, at: Opening, stores: Durable[LuaEffect], /) -> AsyncGenerator[Meter]:
+        yield RedisMeter(*self._cluster.masters)
 
 
 class ValkeyClusterHarness(RedisClusterHarness):
@@ -273,18 +315,30 @@ class PartitionedRedisHarness(RedisClusterHarness):
 
     name = "Redis Cluster, 7 partitions"
     partitions = 7
-    offers = RedisClusterHarness.offers - {"effects"}
+    offers = RedisClusterHarness.offers - {"effects", "wire"}
+    lacks: ClassVar[Mapping[Hook, str]] = {
+        **RedisHarness.lacks,
+        "effects": "the counters of the kit are not in the partitions of its workflows; with one partition they are",
+        "wire": "a call goes to one of three nodes, and the kit knows not to which; with one partition it does",
+    }
 
 
 class SentinelRedisHarness(RedisHarness):
     """A client that asks sentinels who the primary is."""
 
     name = "Redis through Sentinel"
-    offers = frozenset({"codec", "queues", "retention", "effects", "processes", "skew", "loss"})
+    offers = RedisHarness.offers - {"restart", "kill", "wire"}
+    lacks: ClassVar[Mapping[Hook, str]] = {
+        **RedisHarness.lacks,
+        "restart": "a primary that goes is followed by its replica, which may lack what was acknowledged last",
+        "kill": "a primary that goes is followed by its replica, which may lack what was acknowledged last",
+        "wire": "sentinels say where the primary is; the connection to it is the one of the harness without them",
+    }
 
     def start(self) -> str:
         self._exits = ExitStack()
         watched = self._exits.enter_context(sentinel("redis"))
+        self._server = watched.primary
         return f"{watched.name} {' '.join(str(port) for _, port in watched.addresses)}"
 
     @asynccontextmanager
