@@ -17,6 +17,8 @@ from typing import Final
 
 KILLED: Final = -9
 GRACE: Final = 10.0
+WORDS: Final = 30
+"""How many words the fleet says at most before the next worker is killed; an order takes about a dozen."""
 
 
 @asynccontextmanager
@@ -63,6 +65,7 @@ class Fleet:
         self.events: Counter[str] = Counter()
         self._arguments = arguments
         self._at_work: list[Process] = []
+        self._heard = asyncio.Event()
 
     async def keep(self) -> None:
         """Keep one worker running, until cancelled: start the next one when it is killed."""
@@ -73,17 +76,29 @@ class Fleet:
                     self._at_work.append(process)
                 while word:
                     self.events[word] += 1
+                    self._heard.set()
                     word = await line_of(process)
                 if await process.wait() != KILLED:
                     raise RuntimeError(f"a worker ended by itself, with {process.returncode}")
 
     async def kill(self, chance: Random, limit: int) -> None:
-        """Kill workers at random moments, once they work, with SIGKILL: nothing that they could notice or clean up after."""
+        """Kill workers with SIGKILL: nothing that they could notice or clean up after.
+
+        What they have done decides when, and not the clock alone: however slow the machine is, work goes on between two kills.
+        """
         while self.kills < limit:
-            await asyncio.sleep(chance.uniform(0.2, 1.2))
+            await self._said(chance.randint(1, WORDS))
+            await asyncio.sleep(chance.uniform(0, 0.5))
             if self._at_work:
                 self._at_work.pop(chance.randrange(len(self._at_work))).kill()
                 self.kills += 1
+
+    async def _said(self, more: int) -> None:
+        """Return when so many more words were said."""
+        until = self.events.total() + more
+        while self.events.total() < until:
+            self._heard.clear()
+            await self._heard.wait()
 
 
 @asynccontextmanager

@@ -34,6 +34,10 @@ KILLS: Final = 50
 """How often a workflow's worker may die under it. In earnest it is three times: then the workflow is what kills it."""
 
 
+AT_ONCE: Final = 4
+"""How many orders a worker has in hand. All that it has lapse with it, and what lapsed three times running is only run alone."""
+
+
 def say(event: Event) -> None:
     """Tell the fleet what happened, in a word."""
     print(type(event).__name__, flush=True)
@@ -41,7 +45,7 @@ def say(event: Event) -> None:
 
 async def serve(durable: Durable[E], stock: Stock[E], bank: Bank, observer: Callable[[Event], object]) -> None:
     """Work until asked to end."""
-    worker = Worker(durable, retry=RETRY, observer=observer, lapses_alone=KILLS)
+    worker = Worker(durable, limit=AT_ONCE, retry=RETRY, observer=observer, lapses_alone=KILLS)
     await worker.run(Shop(stock, bank, durable).bodies(), signals=(SIGTERM, SIGINT))
 
 
