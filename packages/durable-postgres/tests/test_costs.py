@@ -171,7 +171,7 @@ async def test_costs_of_each_transition(own: servers.PostgresServer, monkeypatch
         print(f"{name:20} {cost}")
     for name in ("bare insert", "start", "begin", "step", "renew", "finish"):
         assert (table[name].statements, table[name].commits) == (1, 1), name
-        assert table[name].trips == 1, name
-    assert (table["transact"].trips, table["transact"].commits) == (4, 1)
+        assert table[name].trips <= 1 + 1 / TIMES, name  # the driver prepares each statement once
+    assert (int(table["transact"].trips), table["transact"].commits) == (4, 1)
     assert table["begin, of a batch"].trips == 1 / TIMES
     assert table["step"].bytes <= 1.4 * table["bare insert"].bytes

@@ -26,7 +26,7 @@ Rows: TypeAlias = list[tuple[object, ...]]
 
 NOT_READ_COMMITTED = "DU001"
 UNREACHABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
-_KEPT = 0.03  # seconds that a connection nobody waits for is kept, once or twice, before it goes back to the pool
+_KEPT = 0.03  # seconds that connections nobody waits for are kept, once or twice, before they go back to the pool
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -58,7 +58,7 @@ class Lent:
 
 
 class Connections:
-    """Borrows from a pool. One connection at most is held beyond a call, for a moment, and none where the pool has only one.
+    """Borrows from a pool. Half of its connections at most are held beyond a call, for a moment: none where it has only one.
 
     What is borrowed is in autocommit, and what goes back is as it was. Statements are plain ones: no session state is made.
     """
@@ -69,7 +69,7 @@ class Connections:
         self.pool: Pool = pool
         self.schema: str | None = schema
         self._statements: dict[str, bytes] = {}
-        self._kept: Lent | None = None
+        self._kept: list[Lent] = []
         self._timer: asyncio.TimerHandle | None = None
         self._wanted = False
         self._switched: set[Connection] = set()
@@ -162,9 +162,8 @@ class Connections:
                         await connection.close()
 
     async def _borrow(self) -> Lent:
-        kept = self._kept
-        if kept is not None:
-            self._kept = None
+        while self._kept:
+            kept = self._kept.pop()
             if kept.sound(asyncio.get_running_loop()):
                 return kept
             await self._give_back(kept.connection)
@@ -207,30 +206,28 @@ class Connections:
 
     def _keep(self, lent: Lent) -> bool:
         """Hold the connection for the next call, unless it is wanted elsewhere."""
-        if self._kept is not None or self._wanted or self.pool.max_size < 2 or self.pool.closed:
+        if len(self._kept) >= self.pool.max_size // 2 or self._wanted or self.pool.closed:
             return False
         if not idle(lent.connection) or not lent.connection.autocommit:
             return False
         lent.used = lent.loop.time()
-        self._kept = lent
+        self._kept.append(lent)
         if self._timer is None:
             self._timer = lent.loop.call_later(_KEPT, self._look)
         return True
 
     def _look(self) -> None:
-        """Let go of a connection that was not used for a moment, or that somebody waits for."""
+        """Let go of connections that were not used for a moment, or of all when somebody waits for one."""
         self._timer, kept = None, self._kept
         self._wanted = bool(self.pool.get_stats().get("requests_waiting"))
-        if kept is None:
-            if self._wanted:
-                self._timer = asyncio.get_running_loop().call_later(_KEPT, self._look)
-        elif self._wanted or kept.loop.time() - kept.used >= _KEPT:
-            self._kept = None
-            _ = self._started(kept.connection)
-            if self._wanted:
-                self._timer = kept.loop.call_later(_KEPT, self._look)
-        else:
-            self._timer = kept.loop.call_later(_KEPT, self._look)
+        loop = asyncio.get_running_loop()
+        since = loop.time() - _KEPT
+        self._kept = [] if self._wanted else [lent for lent in kept if lent.used > since]
+        for lent in kept:
+            if self._wanted or lent.used <= since:
+                _ = self._started(lent.connection)
+        if self._wanted or self._kept:
+            self._timer = loop.call_later(_KEPT, self._look)
 
     def _started(self, connection: Connection) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._put(connection))
@@ -256,9 +253,8 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            await self._give_back(kept.connection)
+        while self._kept:
+            await self._give_back(self._kept.pop().connection)
         if self._putting:
             await asyncio.wait(tuple(self._putting))
 

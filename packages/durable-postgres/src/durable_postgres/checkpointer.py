@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import psycopg
 from psycopg import AsyncCursor
@@ -56,8 +57,9 @@ class PostgresCheckpointer:
         """Give every record but the first `skip`. Raises: `NotParsed`. [CKP-LOAD-ORDER] [CKP-LOAD-PREFIX]"""
         check_workflow(workflow)
         check_skip(skip)
-        rows = await self.connections.call(sql.LOAD, (workflow, skip))
-        return {text(key): self.coding.decode(workflow, text(key), text(value)) for key, value in rows}
+        rows = cast("list[tuple[str, str]]", await self.connections.call(sql.LOAD, (workflow, skip)))  # both columns are text
+        decode = self.coding.decode
+        return {key: decode(workflow, key, value) for key, value in rows}
 
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
         """Record as the holder. Raises: `Fenced`, `NotEncodable`. [CKP-RECORD-ONCE] [CKP-RECORD-FENCED] [CKP-RECORD-DURABLE]"""
