@@ -232,25 +232,58 @@ class SplitPostgresHarness(PostgresHarness):
         return durable.checkpointer, durable.scheduler
 
 
-class PartitionedHarness(PostgresHarness):
-    """Tables in eight partitions by hash of the workflow, and a store that makes no schema."""
+class PreparedHarness(PostgresHarness):
+    """A schema that an operator has made, and a store that makes none."""
 
-    name = "Postgres, partitioned"
+    def schema(self, name: str) -> str:
+        """Give what the operator runs, in one transaction."""
+        return printed(name)
 
     @asynccontextmanager
     async def open(self, at: Opening, /) -> AsyncGenerator[Stores[SqlEffect]]:
-        async with await AsyncConnection.connect(at.address, autocommit=True) as operator:
+        async with await AsyncConnection.connect(at.address, autocommit=True, prepare_threshold=None) as operator:
             async with operator.transaction():
                 await operator.execute("SELECT pg_advisory_xact_lock(8)")
                 found = await operator.execute("SELECT to_regnamespace(quote_ident(%s))", (at.name,))
                 if await found.fetchone() == (None,):
-                    text = printed(at.name, partitions=8).removeprefix("BEGIN;").removesuffix("COMMIT;")
-                    await operator.execute(text.encode())
+                    await operator.execute(self.schema(at.name).removeprefix("BEGIN;").removesuffix("COMMIT;").encode())
         async with super().open(at) as stores:
             yield stores
 
     def built(self, at: Opening, pool: Pool) -> PostgresDurable:
         return PostgresDurable.on(pool, schema=at.name, queue=at.queue, lease=at.lease, codec=at.codec, create=False)
+
+
+class PartitionedHarness(PreparedHarness):
+    """Tables in eight partitions by hash of the workflow."""
+
+    name = "Postgres, partitioned"
+
+    def schema(self, name: str) -> str:
+        return printed(name, partitions=8)
+
+
+class CitusHarness(PreparedHarness):
+    """Records and claims distributed by workflow over the shards of a Citus node, wakeups on the coordinator: see the how-to."""
+
+    name = "Postgres, Citus"
+    settings: ClassVar[dict[str, str]] = {
+        **PostgresHarness.settings,
+        "shared_preload_libraries": "citus,pg_stat_statements",
+        "citus.shard_count": "4",
+    }
+
+    def start(self) -> str:
+        address = super().start()
+        self.server.query("CREATE EXTENSION citus")
+        return address
+
+    def schema(self, name: str) -> str:
+        text = printed(name).removesuffix("COMMIT;")
+        return f"""{text}
+            SELECT create_distributed_table('{name}.workflow_checkpoint', 'workflow');
+            SELECT create_distributed_table('{name}.workflow_claim', 'workflow', colocate_with => '{name}.workflow_checkpoint');
+        """
 
 
 class RepeatableReadHarness(PostgresHarness):

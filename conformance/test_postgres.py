@@ -1,5 +1,6 @@
 """The Postgres store held to the contract: as it is by default, and with `-m slow` in every setting that it is for."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,4 +49,13 @@ class TestPoolOfOne(Conformance):
 @pytest.mark.slow
 class TestPgBouncer(Conformance):
     harness = postgres.PgBouncerHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "citus" not in os.environ.get("DURABLE_TEST_POSTGRES_IMAGE", ""), reason="needs an image of Citus, and Docker"
+)
+class TestCitus(Conformance):
+    harness = postgres.CitusHarness
     gaps = GAPS
