@@ -193,7 +193,7 @@ RESERVED: list[tuple[list[str], str, list[str]]] = [
 async def test_reserved_keys_are_copied_as_the_table_says(
     durable: MemoryDurable, held: list[str], before: str, copied: list[str]
 ) -> None:
-    """CKP-KEY-RESERVED: until: and start: only with what they belong to, failed: before the cut, outcome: never."""
+    """RUN-FORK, CKP-KEY-RESERVED: until: and start: only with what they belong to, failed: before the cut, outcome: never."""
     await supplied(durable, "a", **{key: f"value of {key}" for key in held})
     await client.fork(durable, "a", "b", before=before)
     assert list((await durable.checkpointer.load("b")).items()) == [(key, f"value of {key}") for key in copied]

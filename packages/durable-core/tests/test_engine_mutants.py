@@ -7,10 +7,11 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import sys
 import textwrap
 import tomllib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,11 +22,21 @@ from typing import NotRequired, TypedDict
 import pytest
 from _pytest.capture import CaptureManager
 
+from durable_core.memory import MemoryCheckpointer, MemoryDurable
 from durable_core.resume import is_group
+from durable_core.testing import ManualClock
 from probe import probing
 
 HERE = Path(__file__).parent
-TESTS = ["test_step*", "test_wait*", "test_settle*", "test_closed*", "test_resume*", "test_thread*", "test_pulse*"]
+TESTS = [
+    *("test_step*", "test_wait*", "test_settle*", "test_closed*", "test_resume*", "test_thread*", "test_pulse*"),
+    *("test_worker*", "test_graph*", "test_client*", "test_testing*"),
+]
+GIVEN: dict[str, Callable[[], object]] = {
+    "store": MemoryCheckpointer,
+    "durable": lambda: MemoryDurable(clock=ManualClock()),
+    "caplog": object,  # see `emptied`
+}
 PATIENCE = 30.0  # seconds after which a test hangs
 SHORT = 1.5  # and on an engine that is broken anyway
 
@@ -176,8 +187,8 @@ def trials() -> Mapping[str, list[tuple[str, Trial]]]:
     for path in sorted(path for pattern in TESTS for path in HERE.glob(f"{pattern}.py")):
         for function in vars(loaded(path)).values():
             if inspect.isfunction(function) and function.__name__.startswith("test_"):
-                clause = (function.__doc__ or "").partition(":")[0]
-                found[clause] += [(function.__name__, trial) for trial in parametrized(function)]
+                for clause in (function.__doc__ or "").partition(":")[0].split(", "):
+                    found[clause] += [(function.__name__, trial) for trial in parametrized(function)]
     return found
 
 
@@ -186,20 +197,28 @@ def loaded(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
 def parametrized(function: Trial) -> Iterator[Trial]:
+    """Give a trial for each set of parameters; none for a test that wants more of pytest than is given here."""
     marks: list[pytest.Mark] = getattr(function, "pytestmark", [])
-    if any(mark.name == "skipif" and mark.args[0] for mark in marks):
+    if any(mark.name == "slow" or (mark.name == "skipif" and mark.args[0]) for mark in marks):
         return
+    property_of = getattr(function, "hypothesis", None)
+    if property_of is not None and inspect.iscoroutinefunction(property_of.inner_test):
+        return
+    wanted = inspect.signature(function).parameters.keys() - {"probe"}
     axes = [list(axis(mark)) for mark in marks if mark.name == "parametrize"]
     for combination in itertools.product(*axes):
         arguments: dict[str, object] = {}
         for part in combination:
             arguments.update(part)
-        yield partial(run, function, arguments)
+        given = wanted & GIVEN.keys() - arguments.keys()
+        if wanted <= arguments.keys() | given:
+            yield partial(run, function, arguments, given)
 
 
 def axis(mark: pytest.Mark) -> Iterator[dict[str, object]]:
@@ -208,8 +227,9 @@ def axis(mark: pytest.Mark) -> Iterator[dict[str, object]]:
         yield {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True))
 
 
-def run(function: Trial, arguments: dict[str, object], patience: float) -> None:
+def run(function: Trial, chosen: Mapping[str, object], given: Collection[str], patience: float) -> None:
     """Run a test as pytest would, but no longer than is reasonable."""
+    arguments = {**chosen, **{name: GIVEN[name]() for name in given}}
     if not inspect.iscoroutinefunction(function):
         function(**arguments)
         return
@@ -217,8 +237,10 @@ def run(function: Trial, arguments: dict[str, object], patience: float) -> None:
     hung = True
     try:
         task = loop.create_task(probed(function, arguments))
-        done, _ = loop.run_until_complete(asyncio.wait((task,), timeout=patience))
-        hung = not done
+        task.add_done_callback(lambda _: loop.stop())
+        loop.call_later(patience, loop.stop)
+        loop.run_forever()  # without a task of ours, since some tests count them
+        hung = not task.done()
         if hung:
             raise TimeoutError(f"{function} hangs")
         task.result()
@@ -264,6 +286,17 @@ def tally(request: pytest.FixtureRequest) -> Generator[Tally]:
 
 
 MUTANTS = mutants()
+
+
+@pytest.fixture(autouse=True)
+def emptied(caplog: pytest.LogCaptureFixture) -> None:
+    """Give every trial the log as it is when nothing has been said."""
+
+    def cleared() -> pytest.LogCaptureFixture:
+        caplog.clear()
+        return caplog
+
+    GIVEN["caplog"] = cleared
 
 
 @pytest.mark.parametrize("clause", sorted({mutant.clause for mutant in MUTANTS}))

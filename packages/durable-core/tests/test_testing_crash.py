@@ -263,6 +263,12 @@ async def chance_that_decides(run: Run[MemoryEffect]) -> str:
     return "thrown"
 
 
+async def chance_that_orders(run: Run[MemoryEffect]) -> str:
+    for name in random.sample(("one", "two"), 2):
+        await run.step(name, give, str, name)
+    return "both"
+
+
 async def an_unrecorded_except(run: Run[MemoryEffect]) -> str:
     try:
         await run.step("charged", decline, str)
@@ -328,6 +334,7 @@ seen: list[str] = []
         (a_wall_clock_that_decides, "'autumn'"),
         (seconds_that_decide, "'late'"),
         (chance_that_decides, "without the crash"),
+        (chance_that_orders, "its record 2 was"),
         (an_unrecorded_except, "'charged'"),
         (an_unrecorded_except_and_a_wait, "'charged'"),
         (a_race_of_two_steps, "'slow'"),

@@ -28,7 +28,10 @@ _DISTRIBUTIONS = {
 
 
 async def start(client: Client, workflow: str, value: object = None, /) -> Recorded:
-    """Start a workflow with its input, in one call: `first` is false when the id was started with another one. [RUN-START]
+    """Start a workflow with its input, in one call.
+
+    [RUN-START] It is `arrive` under the key `input`, for which `run.input` waits; `first` is false when the id was started with
+        another one.
 
     Raises: `NotEncodable`.
     """
@@ -65,11 +68,12 @@ class _Timed(Protocol):
 
 
 async def fork(durable: Durable[E], source: str, new: str, /, *, before: str) -> None:
-    """Begin a workflow with the records that another had before one of its steps, and let it run. [RUN-FORK]
+    """Begin a workflow with the records that another had before one of its steps, and let it run.
 
-    `before` is a step's name, or any key that `load` shows. Entries keep their keys; a step's `start:` and `until:` are copied
-    with its result only; the outcome never is. `new` is empty or holds a prefix of what is copied, so that a fork that broke off
-    can be repeated.
+    `before` is a step's name, or any key that `load` shows.
+
+    [RUN-FORK] Entries keep their keys; a step's `start:` and `until:` are copied with its result only; the outcome never is.
+        `new` is empty or holds a prefix of what is copied, so that a fork that broke off can be repeated.
 
     Raises: `ValueError` when `source` has no such key or `new` holds something else; `EffectTorn` when a copied key is torn.
     """

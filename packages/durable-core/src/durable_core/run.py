@@ -210,7 +210,10 @@ class Run(Generic[E_contra]):
         return await self._read(key, parse, after, limit, None, hold=False)
 
     async def now(self, key: str) -> datetime:
-        """Give the time, recorded like a step. [RUN-CLOCK] The only clock in a body; never ahead of the store's."""
+        """Give the time.
+
+        [RUN-CLOCK] It is the only clock in a body, recorded like a step, and never ahead of the store's.
+        """
         self._take(key)
         if self._replayed(key) is _MISSING:
             await self._at(key, self._clocked(key))
