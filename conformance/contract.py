@@ -35,7 +35,7 @@ seen to fail. The tests of a store's clauses are in `durable_conformance` and ru
 def page() -> str:
     """Give the page."""
     lines = [HEAD.format(count=len(clauses()))]
-    shown, broken = tests(), breaks()
+    shown, broken = shows(), breaks()
     where = ""
     for one in clauses().values():
         if one.where != where:
@@ -51,7 +51,7 @@ def part(title: str, entries: Sequence[str]) -> Iterator[str]:
         yield from (f"{title}:", "", *(f"- {entry}" for entry in entries), "")
 
 
-def tests() -> Mapping[str, Sequence[str]]:
+def shows() -> Mapping[str, Sequence[str]]:
     """Give the tests of each clause: the kit's cases, and core's own where the engine owes it."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for case in cases():
@@ -67,9 +67,10 @@ def named(path: Path) -> Iterator[tuple[str, Clause, str]]:
     """Give the tests of a file whose docstring begins with a clause's id, in their order."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
-            name, _, sentence = (ast.get_docstring(node) or "").partition(":")
-            if name in clauses():
-                yield node.name, clauses()[name], " ".join(sentence.split())
+            names, _, sentence = (ast.get_docstring(node) or "").partition(":")
+            for name in names.split(", "):
+                if name in clauses():
+                    yield node.name, clauses()[name], " ".join(sentence.split())
 
 
 def breaks() -> Mapping[str, Sequence[str]]:

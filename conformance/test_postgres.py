@@ -9,11 +9,13 @@ from conformance import postgres
 from durable_conformance import Conformance
 
 GAPS = Path(__file__).with_name("gaps.toml")
+REPORT = Path(__file__).with_name("report.json")
 
 
 class TestPostgres(Conformance):
     harness = postgres.PostgresHarness
     gaps = GAPS
+    report = REPORT
 
 
 @pytest.mark.slow

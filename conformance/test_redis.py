@@ -8,16 +8,19 @@ from conformance import redis
 from durable_conformance import Conformance
 
 GAPS = Path(__file__).with_name("gaps.toml")
+REPORT = Path(__file__).with_name("report.json")
 
 
 class TestRedis(Conformance):
     harness = redis.RedisHarness
     gaps = GAPS
+    report = REPORT
 
 
 class TestRedisStream(Conformance):
     harness = redis.RedisStreamHarness
     gaps = GAPS
+    report = REPORT
 
 
 @pytest.mark.slow

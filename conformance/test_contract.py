@@ -1,0 +1,25 @@
+"""The contract's page is what its generator writes, and misses nothing."""
+
+from conformance.contract import PAGE, breaks, page, shows
+from durable_conformance.clauses import clauses
+
+
+def test_the_page_is_current() -> None:
+    """It is written anew by `python -m conformance.contract`."""
+    assert PAGE.read_text() == page(), "run: python -m conformance.contract"
+
+
+def test_every_clause_has_a_test() -> None:
+    """The engine's as well as a store's."""
+    assert clauses().keys() - shows().keys() == set()
+
+
+def test_every_clause_has_a_mutant() -> None:
+    """A test that no mutant fails shows nothing."""
+    assert clauses().keys() - breaks().keys() == set()
+
+
+def test_every_clause_has_an_anchor() -> None:
+    """A failure says where to read."""
+    headings = {line.removeprefix("### ").lower() for line in PAGE.read_text().splitlines() if line.startswith("### ")}
+    assert {clause.anchor for clause in clauses().values()} == headings
