@@ -163,8 +163,8 @@ class AnyHarness:
     """A liveness window that the store can tell from nothing on a busy machine; for stores without a clock to move."""
 
     patience: ClassVar[timedelta] = timedelta(seconds=30)
-    """How long a case may take before it counts as stuck, and may keep the event loop from turning; a call that has nothing to wait
-    for may take a sixth of it."""
+    """How long a case may take before it counts as stuck, and may keep the event loop from turning; a call that has nothing to
+    wait for may take a sixth of it."""
 
     def start(self) -> str:
         """Start what the store needs, once a run, and give an address that every `Opening` carries."""
