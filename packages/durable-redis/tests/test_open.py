@@ -63,7 +63,7 @@ async def test_the_clients_stay_the_applications(shared_redis: Address, namespac
 
 @pytest.mark.parametrize(
     ("appendonly", "fsync", "kill", "cut"),
-    [(True, "always", "yes", "yes"), (True, "everysec", "yes", "no"), (False, "always", "no", "no")],
+    [(True, "always", "yes", "yes"), (True, "everysec", "no", "no"), (True, "no", "yes", "no"), (False, "always", "no", "no")],
 )
 async def test_describe_says_how_far_durable_goes(appendonly: bool, fsync: Fsync, kill: str, cut: str, namespace: str) -> None:
     """As the server is configured now, and `unknown` where it may not be asked. [DUR-DESCRIBE]"""

@@ -50,16 +50,23 @@ async def describe(connection: _Asked, *, lists: bool, co_commits: bool, poll: t
 
 
 def _survives_kill(said: Mapping[str, str], config: Mapping[str, str]) -> Word:
-    enabled = said.get("aof_enabled", {"yes": "1", "no": "0"}.get(config.get("appendonly", ""), ""))
-    return {"1": "yes", "0": "no"}.get(enabled, "unknown")  # type: ignore[return-value] # pyright: ignore[reportReturnType]
+    kept, fsync = _is_kept(said, config), config.get("appendfsync")
+    if kept != "yes":
+        return kept
+    # With everysec the server holds writes back in its own memory, for up to two seconds, while the last flush is not over.
+    return "unknown" if fsync is None else "no" if fsync == "everysec" else "yes"
 
 
 def _survives_power_cut(said: Mapping[str, str], config: Mapping[str, str]) -> Word:
-    kept = _survives_kill(said, config)
+    kept, fsync = _is_kept(said, config), config.get("appendfsync")
     if kept != "yes":
         return kept
-    fsync = config.get("appendfsync")
     return "unknown" if fsync is None else "yes" if fsync == "always" else "no"
+
+
+def _is_kept(said: Mapping[str, str], config: Mapping[str, str]) -> Word:
+    enabled = said.get("aof_enabled", {"yes": "1", "no": "0"}.get(config.get("appendonly", ""), ""))
+    return {"1": "yes", "0": "no"}.get(enabled, "unknown")  # type: ignore[return-value] # pyright: ignore[reportReturnType]
 
 
 async def _info(connection: _Asked) -> dict[str, str]:
