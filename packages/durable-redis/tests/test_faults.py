@@ -214,8 +214,8 @@ def _in_sync(watched: Watched) -> None:
         pass
 
 
-async def test_case_9_what_a_failover_drops_is_a_suffix(own_redis_replica: Replicated, namespace: str) -> None:
-    """case 9: a record is not replicated and the replica is promoted: a prefix is left, and tokens go on rising by the clock."""
+async def test_case_6_what_a_failover_drops_is_a_suffix(own_redis_replica: Replicated, namespace: str) -> None:
+    """case 6: a record is not replicated and the replica is promoted: a prefix is left, and tokens go on rising by the clock."""
     async with open(own_redis_replica.primary.url, namespace=namespace) as old:
         holder = await old.checkpointer.claim("w", HOUR, timedelta(milliseconds=100))
         assert holder is not None

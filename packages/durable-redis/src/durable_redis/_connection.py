@@ -32,25 +32,38 @@ class Connection:
             raise Misconfigured("replicas= waits on the connection that wrote, which a cluster's client does not let us choose")
         self._wire: Wire = SharedWire(client, replicas) if isinstance(client, Redis) else PooledWire(client)
         self._tidying: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"Connection({self.client!r})"
 
     async def run(self, name: str, keys: Sequence[bytes], *arguments: Argument, variant: Variant = "set") -> Reply:
         """Run the script of an operation."""
-        return await self._wire.run(script(name, variant), keys, *arguments)
+        return await self._at_home().run(script(name, variant), keys, *arguments)
 
     async def run_script(self, made: Script, keys: Sequence[bytes], *arguments: Argument) -> Reply:
         """Run a script that was looked up before."""
-        return await self._wire.run(made, keys, *arguments)
+        return await self._at_home().run(made, keys, *arguments)
 
     async def call(self, *command: Argument) -> Reply:
         """Send a command that only reads."""
-        return await self._wire.call(*command)
+        return await self._at_home().call(*command)
 
     async def ask(self, *command: str) -> Reply:
         """Ask any one node what it is; on a cluster they are taken to be alike."""
-        return await self._wire.ask(*command)
+        return await self._at_home().ask(*command)
+
+    def _at_home(self) -> Wire:
+        """Give the wire to the event loop that used it first, and refuse any other: its answers come there."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise Misconfigured(
+                    "this store belongs to the event loop that first used it, and this is another: make a store in each loop, "
+                    "with a client of its own, and close it there"
+                )
+            self._loop = loop
+        return self._wire
 
     async def heard(self, call: Coroutine[object, object, T], take_back: Callable[[T], Awaitable[None]]) -> T:
         """Await a call; when its caller is cancelled meanwhile, undo what it will have granted."""
@@ -79,6 +92,8 @@ class Connection:
 
     async def aclose(self) -> None:
         """Wait for what is being put back, and end what is under way. The client stays open: it is the application's."""
+        if self._loop is not asyncio.get_running_loop():
+            return  # never used, or its loop is gone and everything with it
         if self._tidying:
             _, late = await asyncio.wait(self._tidying, timeout=_TIDYING)
             for task in late:

@@ -99,12 +99,10 @@ end
 -- How many of the heads have lapsed, how many entries lie before the end of each of the others, and how many were passed over.
 local lapsed, reached, passed = 0, {}, 0
 
--- Those to look at now, each with the time since when: what has lapsed, then the stream. [SCH-NEXT-OLDEST] [SCH-NEXT-DEEP]
-local function heads(limit)
-  wake_due(MOST)
-  local found = redis.call('ZRANGEBYSCORE', L, '-inf', clock, 'WITHSCORES', 'LIMIT', 0, limit)
-  lapsed = #found / 2
-  local entries = #found < 2 * limit and redis.call('XRANGE', S, '(' .. last_delivered(), '+', 'COUNT', limit + MOST) or {}
+-- Adds those of the next entries that are ready, up to a limit, and says whether there may be more entries.
+local function scan(found, limit, count)
+  local entries = redis.call('XRANGE', S, '(' .. last_delivered(), '+', 'COUNT', count)
+  passed = 0
   for _, entry in ipairs(entries) do
     local workflow = entry[2][1] == 'w' and entry[2][2] or ''
     local receipt, _, _, _, due, mark = parsed(redis.call('HGET', D, workflow))
@@ -121,6 +119,17 @@ local function heads(limit)
     if #found == 2 * limit then
       break
     end
+  end
+  return #entries == count
+end
+
+-- Those to look at now, each with the time since when: what has lapsed, then the stream. [SCH-NEXT-OLDEST] [SCH-NEXT-DEEP]
+local function heads(limit)
+  wake_due(MOST)
+  local found = redis.call('ZRANGEBYSCORE', L, '-inf', clock, 'WITHSCORES', 'LIMIT', 0, limit)
+  lapsed = #found / 2
+  if #found < 2 * limit and scan(found, limit, limit) and #found == 0 then
+    scan(found, limit, limit + MOST)
   end
   return found
 end
