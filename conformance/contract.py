@@ -14,6 +14,7 @@ from durable_conformance.mutants.registry import mutants
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "contract.md"
+REASONS = ROOT / "docs" / "explanation" / "why-the-clauses.md"
 CORE = ROOT / "packages" / "durable-core" / "tests"
 
 HEAD = """\
@@ -35,13 +36,16 @@ seen to fail. The tests of a store's clauses are in `durable_conformance` and ru
 def page() -> str:
     """Give the page."""
     lines = [HEAD.format(count=len(clauses()))]
-    shown, broken = shows(), breaks()
+    shown, broken, explained = shows(), breaks(), reasons()
     where = ""
     for one in clauses().values():
         if one.where != where:
             where = one.where
             lines += [f"## `{where}`", ""]
-        lines += [f"### {one.id}", "", one.text, "", *part("Tests", shown[one.id]), *part("Mutants", broken[one.id])]
+        lines += [f"### {one.id}", "", one.text, ""]
+        if one.id in explained:
+            lines += [f"[Why](../explanation/{REASONS.name}#why-{one.id.lower()})", ""]
+        lines += [*part("Tests", shown[one.id]), *part("Mutants", broken[one.id])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -49,6 +53,12 @@ def part(title: str, entries: Sequence[str]) -> Iterator[str]:
     """Give a list under a title."""
     if entries:
         yield from (f"{title}:", "", *(f"- {entry}" for entry in entries), "")
+
+
+def reasons() -> frozenset[str]:
+    """Give the clauses that somebody explains."""
+    heading = "### Why "
+    return frozenset(line.removeprefix(heading) for line in REASONS.read_text().splitlines() if line.startswith(heading))
 
 
 def shows() -> Mapping[str, Sequence[str]]:

@@ -1,6 +1,6 @@
 """The contract's page is what its generator writes, and misses nothing."""
 
-from conformance.contract import PAGE, breaks, page, shows
+from conformance.contract import PAGE, breaks, page, reasons, shows
 from durable_conformance.clauses import clauses
 
 
@@ -23,3 +23,8 @@ def test_every_clause_has_an_anchor() -> None:
     """A failure says where to read."""
     headings = {line.removeprefix("### ").lower() for line in PAGE.read_text().splitlines() if line.startswith("### ")}
     assert {clause.anchor for clause in clauses().values()} == headings
+
+
+def test_every_reason_is_that_of_a_clause() -> None:
+    """A heading of the page of reasons names a clause, so that the page of clauses leads there."""
+    assert reasons() <= clauses().keys()
