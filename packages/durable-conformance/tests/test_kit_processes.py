@@ -106,6 +106,8 @@ def test_a_harness_is_found_by_module_and_by_file(tmp_path: Path) -> None:
     assert found(f"{path}:Mine").title() == "Mine"
     assert found(f"{path}:Mine.Inner").title() == "Inner"
     assert isinstance(found(FileHarness.importable()), FileHarness)
+    assert found(f"{path}:Mine.Inner").importable() == f"{path}:Mine.Inner"  # under whatever name it is loaded here
+    assert FileHarness.importable() == "durable_conformance.mutants.harness:FileHarness"
     with pytest.raises(ImportError, match="not a Harness"):
         found("durable_conformance.harness:Opening")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -219,11 +220,7 @@ class AnyHarness:
     def importable(cls) -> str:
         """Give the name by which another process finds this class: `module:class` or `path/of/a/file.py:class`."""
         path = inspect.getsourcefile(cls)
-        try:
-            spec = importlib.util.find_spec(cls.__module__)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is not None and (path is None or spec.origin == path):
+        if path is None or _origin(cls.__module__) == path:
             return f"{cls.__module__}:{cls.__qualname__}"
         return f"{path}:{cls.__qualname__}"
 
@@ -254,3 +251,17 @@ class Harness(AnyHarness, Generic[E]):
     def meter(self, at: Opening, stores: Durable[E], /) -> AbstractAsyncContextManager[Meter]:
         """Count what these stores do from now on. Offered as "meter"."""
         raise NotImplementedError
+
+
+def _origin(name: str) -> str | None:
+    """Give the file that another process would find under a module's name, whatever this one has loaded under it."""
+    found, path = "", None
+    spec: ModuleSpec | None = None
+    for part in name.split("."):
+        found = f"{found}.{part}".removeprefix(".")
+        specs = (finder.find_spec(found, path) for finder in sys.meta_path)
+        spec = next((one for one in specs if one is not None), None)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    return None if spec is None else spec.origin
