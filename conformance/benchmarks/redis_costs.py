@@ -77,10 +77,6 @@ class Meter:
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
-        self._idle = (0.0, 0.0)
-        before = self._read()
-        after = self._read()
-        self._idle = (after[4] - before[4], after[5] - before[5])
 
     def _read(self) -> tuple[float, ...]:
         stats = self._server.info("commandstats")
@@ -102,9 +98,9 @@ class Meter:
         before = self._read()
         for call in calls:
             await call()
-        difference = [after - earlier for after, earlier in zip(self._read(), before, strict=True)]
-        difference[4] -= self._idle[0]
-        difference[5] -= self._idle[1]
+        after, idle = self._read(), self._read()  # the second one costs what the first cost
+        both = [last - first for last, first in zip(after, before, strict=True)]
+        difference = [one - (last - first) for one, last, first in zip(both, idle, after, strict=True)]
         return Cost(*(one / len(calls) for one in difference))
 
 

@@ -189,6 +189,27 @@ async def test_a_wait_for_replicas(own_redis_replica: Replicated, namespace: str
         assert (await durable.checkpointer.load("w"))["late"] == 1
 
 
+async def test_a_wait_for_the_disk(own_redis: RedisServer, namespace: str) -> None:
+    """With `flushed` a write returns when it is on the disk, and fails where nothing goes there. [DUR-DESCRIBE]"""
+    own_redis.call("CONFIG", "SET", "appendfsync", "everysec")
+    async with open(own_redis.url, namespace=namespace, flushed=True) as durable:
+        await durable.arrive("w", "input", 1)
+        assert own_redis.info("commandstats")["cmdstat_waitaof"].startswith("calls=")
+        said = await durable.describe()
+        assert (said.survives_kill, said.survives_power_cut) == ("yes", "yes")
+        own_redis.call("CONFIG", "SET", "appendonly", "no")
+        with pytest.raises(ResponseError, match="WAITAOF"):
+            await durable.checkpointer.supply("w", "k", 1)
+
+
+async def test_a_wait_is_refused_where_it_would_be_left_out(shared_redis: Address) -> None:
+    """A pool too small to share a connection cannot wait on the one that wrote."""
+    pool = ConnectionPool.from_url(shared_redis.url, max_connections=2)
+    async with Redis.from_pool(pool) as client:
+        with pytest.raises(Misconfigured, match="four connections"):
+            RedisDurable(client, replicas=1)
+
+
 async def test_sentinels_name_the_next_primary(own_sentinel: Watched, namespace: str) -> None:
     """When the primary is killed the store finds the promoted replica, which has no scripts. [ANY-REPEAT]"""
     hosts = ",".join(f"{host}:{port}" for host, port in own_sentinel.addresses)

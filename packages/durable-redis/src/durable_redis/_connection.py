@@ -14,7 +14,7 @@ from durable_core.errors import Misconfigured
 from durable_redis._coding import Reply
 from durable_redis._describe import check_server
 from durable_redis._scripts import Script, Variant, script
-from durable_redis._shared import SharedWire
+from durable_redis._shared import SharedWire, enough_connections
 from durable_redis._wire import Argument, Client, PooledWire, Wire
 
 T = TypeVar("T")
@@ -25,12 +25,15 @@ _TIDYING = 5.0  # seconds that closing waits for what is being put back
 class Connection:
     """The application's client, and what is under way through it."""
 
-    def __init__(self, client: Client, replicas: int = 0) -> None:
+    def __init__(self, client: Client, replicas: int = 0, flushed: bool = False) -> None:
         check_client(client)
-        self.client = client
-        if replicas and not isinstance(client, Redis):
-            raise Misconfigured("replicas= waits on the connection that wrote, which a cluster's client does not let us choose")
-        self._wire: Wire = SharedWire(client, replicas) if isinstance(client, Redis) else PooledWire(client)
+        self.client, self.flushed = client, flushed
+        if (replicas or flushed) and not (isinstance(client, Redis) and enough_connections(client)):
+            raise Misconfigured(
+                "replicas= and flushed= wait on the connection that wrote: they take a redis.asyncio.Redis whose pool has four "
+                "connections; a cluster's client does not let us choose one"
+            )
+        self._wire: Wire = SharedWire(client, replicas, flushed) if isinstance(client, Redis) else PooledWire(client)
         self._tidying: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 

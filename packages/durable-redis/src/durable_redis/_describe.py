@@ -28,15 +28,18 @@ async def check_server(connection: _Asked, *, retention: bool = False, evictions
         )
 
 
-async def describe(connection: _Asked, *, lists: bool, co_commits: bool, poll: timedelta = timedelta(0)) -> Description:
+async def describe(
+    connection: _Asked, *, lists: bool, co_commits: bool, poll: timedelta = timedelta(0), flushed: bool = False
+) -> Description:
     """Ask the server, and say what that means."""
     said = await _info(connection)
     config = await _config(connection, "append*")
     return Description(
         product="Valkey" if "valkey_version" in said else "Redis",
         version=said.get("valkey_version", said.get("redis_version", "unknown")),
-        survives_kill=_survives_kill(said, config),
-        survives_power_cut=_survives_power_cut(said, config),
+        # What is acknowledged with `flushed` is on the disk: without an append-only file nothing is acknowledged.
+        survives_kill="yes" if flushed else _survives_kill(said, config),
+        survives_power_cut="yes" if flushed else _survives_power_cut(said, config),
         # Replicas hear of a write after it was acknowledged, and WAIT does not take back what a failover has dropped.
         survives_failover="no",
         transacts=True,

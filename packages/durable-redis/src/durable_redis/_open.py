@@ -28,6 +28,7 @@ def open(
     partitions: int | None = None,
     retention: timedelta | None = None,
     replicas: int = 0,
+    flushed: bool = False,
     stream: bool = False,
     evictions: bool = False,
 ) -> RedisDurable:
@@ -55,6 +56,7 @@ def open(
         codec=codec,
         retention=retention,
         replicas=replicas,
+        flushed=flushed,
         scheduler=kind,
         evictions=evictions,
     )

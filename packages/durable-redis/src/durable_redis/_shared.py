@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import cast
 
 from redis.asyncio import Redis
@@ -15,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from durable_core.errors import Misconfigured
-from durable_redis._coding import Reply
+from durable_redis._coding import Reply, number, parts
 from durable_redis._resp import Replies, body, packed
 from durable_redis._scripts import Script
 from durable_redis._wire import REPEATS, Argument, PooledWire, is_too_old
@@ -23,6 +22,7 @@ from durable_redis._wire import REPEATS, Argument, PooledWire, is_too_old
 _LARGE = 64 * 1024  # bytes of an argument whose call goes by a connection of its own, so that it holds up nobody
 _APART = frozenset({"renew", "renew_turn", "renew_delivery", "extend"})  # signs of life, which nothing must hold up
 _PATIENCE = 30.0  # seconds until a reply counts as lost, where the client has no socket timeout
+_REPLICATED, _FLUSHED = 1000, 3000  # milliseconds that a write waits for replicas, and for disks: everysec flushes once a second
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two tries to connect
 _AGAIN = (ReadOnlyError, BusyLoadingError, MasterDownError)  # said by a server that is not the primary, or not ready
 
@@ -93,10 +93,12 @@ class SharedWire:
     [ANY-REPEAT]
     """
 
-    def __init__(self, client: Redis, replicas: int = 0, replicas_within: timedelta = timedelta(seconds=1)) -> None:
+    def __init__(self, client: Redis, replicas: int = 0, flushed: bool = False) -> None:
         self._client, self._pooled = client, PooledWire(client)
-        self._wait = packed(("WAIT", replicas, replicas_within // timedelta(milliseconds=1))) if replicas else b""
-        self._replicas = replicas
+        self._replicas, self._flushed = replicas, flushed
+        self._wait = packed(("WAITAOF", 1, replicas, _FLUSHED)) if flushed else packed(("WAIT", replicas, _REPLICATED))
+        if not replicas and not flushed:
+            self._wait = b""
         timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
         self._patience = float(timeout) if timeout else _PATIENCE
         self._outbox: deque[_Call] = deque()
@@ -190,14 +192,22 @@ class SharedWire:
         else:
             call.answer(reply)
 
-    def _confirmed(self, replicas: Reply | Exception) -> None:
+    def _confirmed(self, said: Reply | Exception) -> None:
+        error = said if isinstance(said, Exception) else self._missing(said)
         for call, reply in self._unconfirmed:
-            if isinstance(replicas, int) and replicas >= self._replicas:
+            if error is None:
                 call.answer(reply)
             else:
-                said = f"{replicas!r} of {self._replicas} replicas have the write in time; the primary has it: ask again"
-                call.fail(RedisTimeoutError(said))
+                call.fail(error)
         self._unconfirmed.clear()
+
+    def _missing(self, said: Reply) -> Exception | None:
+        """Say what was waited for in vain: `WAIT` gives how many replicas there are, `WAITAOF` how many disks, its own first."""
+        here, others = (number(part) for part in parts(said)) if self._flushed else (1, number(said))
+        if here and others >= self._replicas:
+            return None
+        missing = f"{others} of {self._replicas} replicas have" if here else "the server's disk has not"
+        return RedisTimeoutError(f"{missing} the write in time; the primary has it: ask again")
 
     def _refused(self, call: _Call, error: Exception) -> None:
         if isinstance(error, NoScriptError) and not call.by_text:
@@ -277,6 +287,10 @@ class SharedWire:
         line = await pool.get_connection()  # type: ignore[no-untyped-call]
         writer: asyncio.StreamWriter | None = getattr(line, "_writer", None)
         if writer is None:  # a connection class of the application's: it is used call by call
+            if self._wait:
+                raise RedisConnectionError(
+                    "replicas= and flushed= wait on the connection that wrote, and this client hides its own"
+                )
             self._bypassed = True
             await self._client.connection_pool.release(line)
             return

@@ -68,7 +68,8 @@ class RedisDurable:
     all workflows can touch the same keys; on a cluster, more use more nodes. It is written down when the store is first
     prepared, and another number is refused. `retention` is how long a finished workflow is kept: for ever by default. `replicas`
     has every write wait until so many replicas have it, or raise redis-py's `TimeoutError`: it narrows what a failover can lose
-    and does not close it. `evictions` accepts a server that forgets under pressure.
+    and does not close it. `flushed` has it wait until the server's disk has it, and those of so many replicas (`WAITAOF`, from
+    Redis 7.2 on): with everysec that takes a second. `evictions` accepts a server that forgets under pressure.
 
     `async with` prepares it; the client stays open: it is the application's, unless `open` made it.
 
@@ -87,6 +88,7 @@ class RedisDurable:
         retention: timedelta | None = None,
         scheduler: type[RedisScheduler] = RedisScheduler,
         replicas: int = 0,
+        flushed: bool = False,
         evictions: bool = False,
     ) -> None:
         check_namespace(namespace)
@@ -94,7 +96,7 @@ class RedisDurable:
         if retention is not None:
             check_duration(retention, "retention")
         self._layout = Partitioned(namespace, _partitions(client, partitions))
-        self._connection = Connection(client, replicas)
+        self._connection = Connection(client, replicas, flushed)
         self._checkpointer = RedisCheckpointer.within(self._connection, self._layout, codec, queue)
         self._scheduler = scheduler.within(self._connection, self._layout, queue, lease)
         self._coding, self._queue, self._retention = self._checkpointer.coding, queue, retention
@@ -306,7 +308,7 @@ class RedisDurable:
     async def describe(self, /) -> Description:
         """Say what the store is and promises now. [DUR-DESCRIBE]"""
         poll = timedelta(seconds=self._scheduler.bell.block)
-        return await describe(self._connection, lists=True, co_commits=True, poll=poll)
+        return await describe(self._connection, lists=True, co_commits=True, poll=poll, flushed=self._connection.flushed)
 
     # --------------------------------------------------------------------------------------------------------- catalog
 
