@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 import durable_redis
-from durable_conformance.servers import Address, Fsync, redis
+from durable_conformance.servers import Address, Fsync, RedisServer, redis
 from durable_core.client import open as open_any
 from durable_core.client import start
 from durable_core.errors import Misconfigured
@@ -82,6 +82,15 @@ async def test_describe_says_how_far_durable_goes(appendonly: bool, fsync: Fsync
         async with durable_redis.open(poor, namespace=namespace) as durable:
             said = await durable.describe()
             assert (said.version, said.survives_kill, said.survives_power_cut) == ("unknown", "unknown", "unknown")
+
+
+async def test_a_server_that_refuses_undeclared_keys_is_refused(own_redis: RedisServer) -> None:
+    """`begin` picks workflows inside its script, so a server that does not let it is refused before anything is written. [DUR-BEGIN]"""
+    own_redis.call("ACL", "SETUSER", "strict", "on", ">secret", "~*:layout", "~*:queues", "&*", "+@all")
+    with pytest.raises(Misconfigured, match="declared"):
+        async with durable_redis.open(own_redis.url.replace("redis://", "redis://strict:secret@")):
+            pass
+    assert own_redis.call("EXISTS", "{durable}:layout") == 0
 
 
 async def test_every_end_of_a_process_leaves_the_loop(shared_redis: Address, namespace: str) -> None:

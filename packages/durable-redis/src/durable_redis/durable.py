@@ -110,8 +110,14 @@ class RedisDurable:
         """Connect, refuse a server that cannot keep the contract, write down the layout or verify it. Raises: `Misconfigured`."""
         await check_server(self._connection, retention=self._retention is not None, evictions=self._evictions)
         wanted = f"partitions {self._layout.partitions}"
-        for keys in self._layout.written():
-            found = text(await self._connection.run("prepare", keys, wanted, self._queue.encode()))
+        for layout, queues in self._layout.written():
+            reply = await self._connection.run("prepare", (layout, queues), wanted, self._queue.encode(), layout + b":probe")
+            if reply == -1:
+                raise Misconfigured(
+                    "the server lets no script touch a key that was not declared, and begin picks its workflows in its script: use "
+                    "Redis or Valkey, or a SplitDurable over RedisCheckpointer and RedisScheduler, which declare every key"
+                )
+            found = text(reply)
             if found != wanted:
                 raise Misconfigured(
                     f"namespace {self._layout.namespace!r} was laid out with {found}, and this is {wanted}: workflows would be "
