@@ -110,6 +110,7 @@ def _uri(path: str, create: bool) -> str:
 def _set_up(connection: sqlite3.Connection, path: str, synchronous: str, busy_timeout: timedelta, create: bool) -> None:
     deadline = time.monotonic() + busy_timeout.total_seconds()
     connection.execute(sql.SYNCHRONOUS[synchronous])
+    connection.execute(sql.CACHE_SIZE)
     if create:
         mode: str = _unless_busy(deadline, lambda: connection.execute(sql.JOURNAL_MODE).fetchall()[0][0])
         if mode != "wal":

@@ -12,6 +12,7 @@ SNAPSHOT = "BEGIN DEFERRED" + _OURS  # several reads of one state
 COMMIT = "COMMIT" + _OURS
 ROLLBACK = "ROLLBACK" + _OURS
 JOURNAL_MODE = "PRAGMA journal_mode = WAL"
+CACHE_SIZE = "PRAGMA cache_size = -32000"  # KiB at most: ids are random, so a deep queue is read all over
 SYNCHRONOUS = {level: f"PRAGMA synchronous = {level}" for level in ("NORMAL", "FULL", "EXTRA")}
 
 # ------------------------------------------------------------------------------------------------------------- schema

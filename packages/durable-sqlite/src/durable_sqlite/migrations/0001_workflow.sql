@@ -36,7 +36,8 @@ CREATE TABLE workflow_claim (
     wanted INTEGER NOT NULL -- a taker met it and waits for its end [DUR-BEGIN]
 ) STRICT, WITHOUT ROWID;
 
--- The wakeups. With a receipt: taken, and due again at the end of the lease. With a reason: buried.
+-- The wakeups. With a receipt: taken, and due again at the end of the lease. With a reason: buried. Rows that came together
+-- lie together, whatever their ids, and are taken together. [SCH-NEXT-DEEP]
 CREATE TABLE workflow_queue (
     workflow TEXT NOT NULL,
     queue TEXT NOT NULL,
@@ -47,6 +48,6 @@ CREATE TABLE workflow_queue (
     receipt INTEGER,
     newer INTEGER NOT NULL, -- made ready since it was taken or buried
     reason TEXT,
-    PRIMARY KEY (workflow, queue)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (workflow, queue)
+) STRICT;
 CREATE INDEX workflow_queue_look ON workflow_queue (queue, look) WHERE reason IS NULL;
