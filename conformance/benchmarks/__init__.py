@@ -1,0 +1,1 @@
+"""What the library costs beside its store, measured on whatever machine runs it."""
