@@ -55,6 +55,10 @@ async def claimed(durable: SqliteDurable, workflow: str) -> Pass:
     return holder
 
 
+def size_of_log(durable: SqliteDurable) -> int:
+    return os.path.getsize(durable.checkpointer.connection.path + "-wal")
+
+
 async def begun(durable: SqliteDurable, workflow: str) -> Turn:
     await start(durable, workflow, 1)
     (turn,) = await durable.begin(timedelta(0), LONG)
@@ -119,10 +123,11 @@ async def test_next_deep_fifty_that_came_together_lie_on_a_few_pages(durable: Sq
     """SCH-NEXT-DEEP: however the ids are scattered, to take fifty of twenty thousand writes far fewer pages than fifty."""
     with sqlite3.connect(durable.checkpointer.connection.path) as connection:
         connection.executemany(
-            "INSERT INTO workflow_queue (workflow, queue, due, look, attempt, lapses, newer) VALUES (?, 'default', ?, ?, 1, 0, 0)",
+            "INSERT INTO workflow_queue (workflow, queue, due, look, attempt, lapses, newer) "
+            "VALUES (?, 'default', ?, ?, 1, 0, 0)",
             [(hashlib.sha256(b"%d" % number).hexdigest(), number, number) for number in range(20_000)],
         )
     assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     connection.close()
     assert len(await durable.begin(timedelta(0), LONG, limit=50)) == 50
-    assert os.path.getsize(durable.checkpointer.connection.path + "-wal") < 25 * PAGE
+    assert size_of_log(durable) < 25 * PAGE
