@@ -85,7 +85,7 @@ async def test_describe_says_how_far_durable_goes(appendonly: bool, fsync: Fsync
 
 
 async def test_a_server_that_refuses_undeclared_keys_is_refused(own_redis: RedisServer) -> None:
-    """`begin` picks workflows inside its script, so a server that does not let it is refused before anything is written. [DUR-BEGIN]"""
+    """`begin` picks workflows inside its script, so a server that does not let it is refused at once. [DUR-BEGIN]"""
     own_redis.call("ACL", "SETUSER", "strict", "on", ">secret", "~*:layout", "~*:queues", "&*", "+@all")
     with pytest.raises(Misconfigured, match="declared"):
         async with durable_redis.open(own_redis.url.replace("redis://", "redis://strict:secret@")):

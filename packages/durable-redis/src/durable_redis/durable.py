@@ -114,7 +114,7 @@ class RedisDurable:
             reply = await self._connection.run("prepare", (layout, queues), wanted, self._queue.encode(), layout + b":probe")
             if reply == -1:
                 raise Misconfigured(
-                    "the server lets no script touch a key that was not declared, and begin picks its workflows in its script: use "
+                    "the server lets no script touch a key that was not declared, and begin picks workflows in its script: use "
                     "Redis or Valkey, or a SplitDurable over RedisCheckpointer and RedisScheduler, which declare every key"
                 )
             found = text(reply)
