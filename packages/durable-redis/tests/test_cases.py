@@ -164,3 +164,20 @@ def _commands(server: RedisServer) -> int:
     stats = server.info("commandstats")
     names = [f"cmdstat_{name}" for name in ("evalsha", "time", "hget", "hmget", "hset", "hincrby", "hgetall")]
     return sum(int(stats[name].split(",")[0].removeprefix("calls=")) for name in names if name in stats)
+
+
+@pytest.mark.parametrize("way", ["record", "supply", "transact"])
+async def test_an_outcome_is_swept_however_it_was_written(durable: RedisDurable, way: str) -> None:
+    """The checkpointer's own methods take the reserved key, and what has one is finished. [CAT-SWEEP] [CKP-KEY-RESERVED]"""
+    store = durable.checkpointer
+    holder = await store.claim("w", HOUR, HOUR)
+    assert holder is not None
+    if way == "record":
+        await store.record(holder, "outcome:", 1)
+    elif way == "supply":
+        await store.supply("w", "outcome:", 1)
+    else:
+        await store.transact(holder, "outcome:", LuaEffect("return '1'"))
+    await store.release(holder)
+    assert await durable.sweep(await durable.scheduler.now() + HOUR) == 1
+    assert await durable.workflows() == []

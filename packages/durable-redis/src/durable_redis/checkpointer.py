@@ -12,6 +12,7 @@ from durable_core.contract import Checkpointer, Description, Entry, Pass, Record
 from durable_core.errors import EffectTorn, Fenced, NotEncodable
 from durable_core.keys import (
     INBOX,
+    OUTCOME,
     check_duration,
     check_key,
     check_once,
@@ -93,7 +94,7 @@ class RedisCheckpointer:
         workflow = holder.workflow
         check_key(workflow, key)
         mine, owned = self.coding.encode(workflow, key, value), self.layout.of(workflow)
-        keys = owned.indexed(owned.records, owned.claim)
+        keys = owned.indexed(owned.records, owned.claim, outcome=key == OUTCOME)
         reply = await self.connection.run_script(
             self._record, keys, str(holder.token), key.encode(), mine, owned.workflow, _inbox(key)
         )
@@ -114,7 +115,7 @@ class RedisCheckpointer:
         effect.check(effect_)
         keys, owned = effect_.wire_keys(), self.layout.of(workflow)
         check_effect_keys(self.layout, workflow, keys)
-        ours = owned.indexed(owned.records, owned.claim)
+        ours = owned.indexed(owned.records, owned.claim, outcome=key == OUTCOME)
         reply = await self.connection.run(
             "transact",
             [*ours, *keys],
@@ -148,7 +149,7 @@ class RedisCheckpointer:
         """Record from outside any pass. Raises: `NotEncodable`. [CKP-SUPPLY-FREE] [CKP-SUPPLY-ONCE]"""
         check_key(workflow, key)
         mine, owned = self.coding.encode(workflow, key, value), self.layout.of(workflow)
-        keys = owned.indexed(owned.records)
+        keys = owned.indexed(owned.records, outcome=key == OUTCOME)
         reply = await self.connection.run("supply", keys, owned.workflow, key.encode(), mine, _inbox(key))
         return self.coding.recorded(workflow, key, mine, reply)
 

@@ -38,9 +38,11 @@ class Owned:
     index: bytes | None = None
     finished: bytes | None = None
 
-    def indexed(self, *keys: bytes) -> tuple[bytes, ...]:
-        """Give some keys, and the index where there is one."""
-        return keys if self.index is None else (*keys, self.index)
+    def indexed(self, *keys: bytes, outcome: bool = False) -> tuple[bytes, ...]:
+        """Give some keys, and the index where there is one; for an outcome also what keeps the finished."""
+        if self.index is None or self.finished is None:
+            return keys
+        return (*keys, self.index, self.finished) if outcome else (*keys, self.index)
 
 
 @dataclass(frozen=True, slots=True)

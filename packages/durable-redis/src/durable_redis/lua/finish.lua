@@ -17,7 +17,6 @@ if claim[1] ~= ARGV[2] or (claim[2] == '0' and not stored) then
 end
 if not stored then
   put(ARGV[1], OUTCOME, ARGV[4])
-  redis.call('ZADD', F, clock, ARGV[1])
 end
 if claim[2] ~= '0' then
   redis.call('HSET', C, 'l', '0')

@@ -1,11 +1,11 @@
 #!lua
 -- record: writes a value as the holder of the claim.
--- KEYS: records, claim, [index]
+-- KEYS: records, claim, [index], [finished: for an outcome]
 -- ARGV: token, key, marked encoding, workflow, number of an inbox key or ''
 -- returns: 1 when the value is what is stored, else what is, with its mark
 -- refuses: -1 when the token is not the last one, or there is no claim
 -- [CKP-RECORD-ONCE] [CKP-RECORD-FIRST] [CKP-RECORD-FENCED] [CKP-RECORD-LAPSED] [CKP-RECORD-LIVE] [CKP-RECORD-STILL]
-local R, C, I = KEYS[1], KEYS[2], KEYS[3]
+local R, C, I, F = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include clock
 --@include records
 --@include claims

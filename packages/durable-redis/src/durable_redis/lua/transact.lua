@@ -1,13 +1,13 @@
 #!lua
 -- transact: applies an effect and records what it gives.
--- KEYS: records, claim, [index], then the effect's
+-- KEYS: records, claim, [index], [finished: for an outcome], then the effect's
 -- ARGV: token, key, workflow, number of an inbox key or '', encoding of None with its mark, '1' when the encoding is JSON,
 --   how many of KEYS are ours, the effect's source, then the effect's arguments
 -- returns: 1 and what is stored, with its mark
 -- refuses: -1 fenced; -2 and a reason, torn; -3 and the error of an effect that failed before it wrote; -4 and why its result is refused
 -- [CKP-TRANSACT-ONCE] [CKP-TRANSACT-ATOMIC] [CKP-TRANSACT-RECORDED] [CKP-TRANSACT-OWN] [CKP-TRANSACT-TORN] [CKP-TRANSACT-LIVE]
 local ours = tonumber(ARGV[7])
-local R, C, I = KEYS[1], KEYS[2], ours == 3 and KEYS[3] or nil
+local R, C, I, F = KEYS[1], KEYS[2], ours >= 3 and KEYS[3] or nil, ours == 4 and KEYS[4] or nil
 --@include clock
 --@include records
 --@include claims

@@ -1,7 +1,7 @@
 -- The records of a workflow are fields of R: key -> position ':' microseconds ':' mark encoding. The mark is v (text), b (bytes) or
 -- t (torn: the reason instead of an encoding). Fields that begin with NUL are no keys: the counter, the times of the first
 -- and the last record, the ids of `once` and how many there are of them, the horizon of the nonces. I, where there is one, is the index
--- of workflows.
+-- of workflows, and F, where it is there, what has finished, and when.
 local COUNTER, FIRST, LAST, ONCE, MARKERS, HORIZON, OUTCOME = '\0n', '\0f', '\0l', '\0o:', '\0m', '\0h', 'outcome:'
 local LIMIT = 9007199254740992
 
@@ -37,6 +37,9 @@ end
 local function put(workflow, key, marked, above)
   local _, digits = advance(workflow, above)
   redis.call('HSET', R, key, digits .. ':' .. clock .. ':' .. marked, LAST, clock)
+  if F and key == OUTCOME then
+    redis.call('ZADD', F, clock, workflow)
+  end
 end
 
 -- How many records there are.
