@@ -27,7 +27,8 @@ class Connection:
 
     def __init__(self, client: Client, replicas: int = 0, flushed: bool = False) -> None:
         check_client(client)
-        self.client, self.flushed = client, flushed
+        self.client: Client = client
+        self.flushed: bool = flushed
         if (replicas or flushed) and not (isinstance(client, Redis) and enough_connections(client)):
             raise Misconfigured(
                 "replicas= and flushed= wait on the connection that wrote: they take a redis.asyncio.Redis whose pool has four "
