@@ -99,7 +99,7 @@ class Bench:
         """Open another instance on the same datastore for the length of a block."""
         at = replace(self.at, queue=queue or self.at.queue, lease=lease or self.at.lease, codec=codec, retention=retention)
         async with self.harness.open(at) as stores:
-            yield paired(stores)
+            yield paired(stores, self.at.clock)
 
     async def process(self, *, lease: timedelta | None = None, skew: timedelta = NOW) -> Process:
         """Start another process on the same datastore, whose own clocks are wrong by so much; it is killed when the case ends."""

@@ -38,7 +38,7 @@ class Line:
 async def line(bench: Bench) -> AsyncGenerator[Line]:
     """Open the datastore through a connection that loses replies."""
     async with bench.harness.wire(bench.at) as wire:
-        yield Line(paired(wire.stores), wire)
+        yield Line(paired(wire.stores, bench.at.clock), wire)
 
 
 @shows("ANY-REPEAT", "wire")
