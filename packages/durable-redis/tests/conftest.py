@@ -32,9 +32,17 @@ def namespace() -> str:
 
 
 @pytest.fixture
-async def client(shared_redis: Address) -> AsyncIterator[Redis]:  # noqa: F811
+def address(request: pytest.FixtureRequest) -> Address:
+    """The server that all share, or the test's own where it uses `own_redis`: for what counts, empties or configures it."""
+    source = "own_redis" if "own_redis" in request.fixturenames else "shared_redis"
+    given: Address = request.getfixturevalue(source)
+    return given
+
+
+@pytest.fixture
+async def client(address: Address) -> AsyncIterator[Redis]:
     """The application's client."""
-    async with Redis.from_url(shared_redis.url) as redis:
+    async with Redis.from_url(address.url) as redis:
         yield redis
 
 

@@ -28,6 +28,7 @@ def _stream_of(scheduler: RedisScheduler) -> bytes:
     return scheduler.places[0].keys[4]
 
 
+@pytest.mark.usefixtures("own_redis")
 async def test_an_idle_taker_asks_twice_and_then_waits(durable: RedisDurable, client: Redis) -> None:
     """One look and one blocking read; nothing else while nothing happens. [SCH-NEXT-WAIT]"""
     await durable.begin(SECOND / 20, HOUR)  # the connections are there
@@ -228,6 +229,7 @@ async def _cost_of_a_take(stream: RedisStreamScheduler, client: Redis) -> int:
     return cost
 
 
+@pytest.mark.usefixtures("own_redis")
 async def test_pending_entries_change_nothing_of_a_take(stream: RedisStreamScheduler, client: Redis) -> None:
     """Pending entries are not looked through: as many commands at five thousand as at none. [SCH-NEXT-DEEP]"""
     costs = list[int]()
@@ -244,8 +246,7 @@ async def test_pending_entries_change_nothing_of_a_take(stream: RedisStreamSched
         patient = RedisStreamScheduler(client, namespace=stream.layout.namespace, lease=HOUR)
         for _ in range(size):
             assert await patient.next_ready(NOW) is not None
-        # Other tests may use the server meanwhile: the least of several takes is the take's own.
-        costs.append(min([await _cost_of_a_take(stream, client) for _ in range(8)]))
+        costs.append(min([await _cost_of_a_take(stream, client) for _ in range(3)]))  # the first may load a script
         await patient.aclose()
     assert costs[1] <= costs[0] + 2
 

@@ -45,6 +45,7 @@ def test_keys_come_through_keys(name: str) -> None:
     assert made == [] or name == "workflows"
 
 
+@pytest.mark.usefixtures("own_redis")
 async def test_case_122_scripts_that_the_server_has_forgotten_change_nothing(durable: RedisDurable, client: Redis) -> None:
     """case 122: SCRIPT FLUSH between every call; every operation works, and an effect is applied once."""
 
@@ -66,6 +67,7 @@ async def test_case_122_scripts_that_the_server_has_forgotten_change_nothing(dur
     assert await client.get(durable.hash_key("n")) == b"1"
 
 
+@pytest.mark.usefixtures("own_redis")
 async def test_case_122_many_sources_are_one_script(durable: RedisDurable, client: Redis) -> None:
     """case 122: 2 000 different effects leave the server with no script more than one."""
     await client.script_flush()

@@ -1,4 +1,4 @@
-"""How a value becomes what a store holds: `JsonCodec`, and the two calls through which every store uses a codec."""
+"""How a value becomes what a store holds: `JsonCodec`, and the calls through which every store uses a codec."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from json.scanner import make_scanner
 from typing import NoReturn, TypeGuard
 
 from durable_core.contract import CheckpointCodec, Encoded
@@ -38,8 +39,13 @@ class JsonCodec:
 
     def decode(self, encoded: str, /) -> object:
         """Give the value back. Raises: `ValueError` for a text that is not JSON."""
-        value: object = _decode(encoded)
-        return value
+        value: object
+        end: int
+        try:
+            value, end = _scan(encoded, 0)
+        except StopIteration:  # it begins with white space, or is not JSON
+            value, end = None, -1
+        return value if end == len(encoded) else _decode(encoded)
 
 
 def encoded_for(codec: CheckpointCodec[Encoded], workflow: str, key: str, value: object) -> Encoded:
@@ -55,7 +61,18 @@ def decoded_for(codec: CheckpointCodec[Encoded], workflow: str, key: str, encode
     try:
         return codec.decode(encoded)
     except Exception as refused:
-        raise NotParsed(workflow, key, shortened(encoded), f"{type(refused).__name__}: {refused}") from refused
+        raise _unreadable(workflow, key, encoded, refused) from refused
+
+
+def all_decoded(codec: CheckpointCodec[Encoded], workflow: str, records: Iterable[tuple[str, Encoded]]) -> dict[str, object]:
+    """Decode what the store holds under many keys, or raise `NotParsed` that names workflow and key."""
+    decode, values = codec.decode, dict[str, object]()
+    for key, encoded in records:
+        try:
+            values[key] = decode(encoded)
+        except Exception as refused:
+            raise _unreadable(workflow, key, encoded, refused) from refused
+    return values
 
 
 def roundtripped(codec: CheckpointCodec[Encoded], value: object) -> object:
@@ -65,6 +82,10 @@ def roundtripped(codec: CheckpointCodec[Encoded], value: object) -> object:
         return codec.decode(encoded)
     except Exception as refused:
         raise NotEncodable(f"its encoding cannot be decoded: {type(refused).__name__}: {refused}") from refused
+
+
+def _unreadable(workflow: str, key: str, encoded: object, refused: Exception) -> NotParsed:
+    return NotParsed(workflow, key, shortened(encoded), f"{type(refused).__name__}: {refused}")
 
 
 def _encoded(codec: CheckpointCodec[Encoded], value: object) -> Encoded:
@@ -176,4 +197,6 @@ _encode = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
 _encode_ascii = json.encoder.encode_basestring_ascii
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
+_decode = _decoder.decode
+_scan = make_scanner(_decoder)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] # their stub wants a scanner

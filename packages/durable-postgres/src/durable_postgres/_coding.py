@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from durable_core.codec import decoded_for, encoded_for, roundtripped
+from durable_core.codec import all_decoded, decoded_for, encoded_for, roundtripped
 from durable_core.contract import CheckpointCodec
 from durable_core.errors import NotEncodable
 
@@ -30,6 +30,10 @@ class Coding:
     def decode(self, workflow: str, key: str, stored: str) -> object:
         """Give the value. Raises: `NotParsed`."""
         return decoded_for(self._codec, workflow, key, stored)
+
+    def decode_all(self, workflow: str, records: Iterable[tuple[str, str]]) -> dict[str, object]:
+        """Give the value of each record. Raises: `NotParsed`."""
+        return all_decoded(self._codec, workflow, records)
 
     def roundtrip(self, value: object) -> object:
         """Give what a value is once it was stored. Raises: `NotEncodable`."""

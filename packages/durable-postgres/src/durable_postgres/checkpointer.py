@@ -58,8 +58,7 @@ class PostgresCheckpointer:
         check_workflow(workflow)
         check_skip(skip)
         rows = cast("list[tuple[str, str]]", await self.connections.call(sql.LOAD, (workflow, skip)))  # both columns are text
-        decode = self.coding.decode
-        return {key: decode(workflow, key, value) for key, value in rows}
+        return self.coding.decode_all(workflow, rows)
 
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
         """Record as the holder. Raises: `Fenced`, `NotEncodable`. [CKP-RECORD-ONCE] [CKP-RECORD-FENCED] [CKP-RECORD-DURABLE]"""

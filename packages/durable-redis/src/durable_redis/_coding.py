@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from durable_core.codec import JsonCodec, decoded_for, encoded_for, roundtripped
 from durable_core.contract import CheckpointCodec, Recorded, Torn
@@ -51,24 +51,18 @@ def parts(reply: Reply) -> Sequence[Reply]:
     return reply
 
 
-class Stored(NamedTuple):
-    """A record as it is in the hash: its position, when it was written, and its encoding behind a mark."""
-
-    position: int
-    at: int
-    marked: bytes
+Stored: TypeAlias = tuple[int, bytes, bytes, bytes]
+"""A record as it is in the hash: its position, its key, the microseconds at which it was written, its encoding behind a mark."""
 
 
-def stored(raw: bytes) -> Stored:
-    """Take a field of the records apart."""
-    position, at, marked = raw.split(b":", 2)
-    return Stored(int(position), int(at), marked)
-
-
-def in_order(fields: Mapping[bytes, bytes]) -> list[tuple[str, Stored]]:
+def in_order(fields: Mapping[bytes, bytes]) -> list[Stored]:
     """Give the records of a hash in the order in which they were written; one that begins with NUL is none. [CKP-LOAD-ORDER]"""
-    records = [(key.decode(), stored(raw)) for key, raw in fields.items() if key[:1] != b"\0"]
-    records.sort(key=lambda record: record[1].position)
+    records = list[Stored]()
+    for key, raw in fields.items():
+        if key[:1] != b"\0":
+            position, at, marked = raw.split(b":", 2)
+            records.append((int(position), key, at, marked))
+    records.sort()
     return records
 
 
@@ -111,6 +105,17 @@ class Coding:
                 raise NotParsed(workflow, key, shortened(marked[1:]), f"it is not UTF-8: {refused}") from refused
         return decoded_for(self._codec, workflow, key, marked[1:])
 
+    def decode_all(self, workflow: str, records: Iterable[Stored]) -> dict[str, object]:
+        """Give the value of each record, or `Torn`. Raises: `NotParsed`."""
+        decode, values = self._codec.decode, dict[str, object]()
+        for _, key, _, marked in records:
+            name = key.decode()
+            try:
+                values[name] = decode(marked[1:].decode()) if marked[:1] == _TEXT else self.decode(workflow, name, marked)
+            except Exception:
+                values[name] = self.decode(workflow, name, marked)  # which says what is wrong with it
+        return values
+
     def roundtrip(self, value: object) -> object:
         """Give what a value is once it was stored. Raises: `NotEncodable`."""
         return roundtripped(self._codec, value)
@@ -134,9 +139,9 @@ class Decoded(Mapping[str, object]):
 
     __slots__ = ("_coding", "_stored", "_workflow")
 
-    def __init__(self, coding: Coding, workflow: str, records: Sequence[tuple[str, Stored]]) -> None:
+    def __init__(self, coding: Coding, workflow: str, records: Sequence[Stored]) -> None:
         self._coding, self._workflow = coding, workflow
-        self._stored = {key: record.marked for key, record in records}
+        self._stored = {key.decode(): marked for _, key, _, marked in records}
 
     def __repr__(self) -> str:
         return f"<Decoded: {len(self._stored)} records of {self._workflow!r}>"

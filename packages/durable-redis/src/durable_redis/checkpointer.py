@@ -83,10 +83,9 @@ class RedisCheckpointer:
         """Give every record but the first `skip`. Raises: `NotParsed`. [CKP-LOAD-ORDER] [CKP-LOAD-PREFIX]"""
         check_workflow(workflow)
         check_skip(skip)
-        decode = self.coding.decode
-        return {key: decode(workflow, key, record.marked) for key, record in (await self._fields(workflow))[skip:]}
+        return self.coding.decode_all(workflow, (await self._fields(workflow))[skip:])
 
-    async def _fields(self, workflow: str) -> list[tuple[str, Stored]]:
+    async def _fields(self, workflow: str) -> list[Stored]:
         return in_order(pairs(await self.connection.call("HGETALL", self.layout.of(workflow).records)))
 
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
@@ -208,8 +207,9 @@ class RedisCheckpointer:
     async def history(self, workflow: str, /) -> dict[str, Written]:
         """Give every record with its time. Raises: `NotParsed`. [CKP-HISTORY-SAME] [CKP-HISTORY-TIME] [CKP-HISTORY-RISING]"""
         check_workflow(workflow)
-        decode, records = self.coding.decode, await self._fields(workflow)
-        return {key: Written(decode(workflow, key, record.marked), moment(record.at)) for key, record in records}
+        records = await self._fields(workflow)
+        values = self.coding.decode_all(workflow, records).items()
+        return {name: Written(value, moment(int(at))) for (name, value), (_, _, at, _) in zip(values, records, strict=True)}
 
     async def discard(self, workflow: str, /) -> int:
         """Forget every record, and say how many there were. [CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE]"""

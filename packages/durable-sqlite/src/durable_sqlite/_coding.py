@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from durable_core.codec import decoded_for, encoded_for, roundtripped
+from durable_core.codec import all_decoded, decoded_for, encoded_for, roundtripped
 from durable_core.contract import CheckpointCodec, Entry, Recorded
 from durable_core.errors import NotEncodable
 
@@ -43,6 +43,10 @@ class Coding:
     def entry(self, workflow: str, found: tuple[str, Stored]) -> Entry[object]:
         """Give the answer of an append."""
         return Entry(found[0], self.decode(workflow, found[0], found[1]))
+
+    def decode_all(self, workflow: str, records: Iterable[tuple[str, Stored]]) -> dict[str, object]:
+        """Give the value of each record. Raises: `NotParsed`."""
+        return all_decoded(self._codec, workflow, records)
 
     def roundtrip(self, value: object) -> object:
         """Give what a value is once it was stored. Raises: `NotEncodable`."""

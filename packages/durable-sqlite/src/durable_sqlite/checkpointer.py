@@ -41,8 +41,7 @@ class SqliteCheckpointer:
         """Give every record but the first `skip`. Raises: `NotParsed`. [CKP-LOAD-ORDER] [CKP-LOAD-PREFIX]"""
         check_workflow(workflow)
         check_skip(skip)
-        decode = self.coding.decode
-        return {key: decode(workflow, key, stored) for key, stored in await self.connection.read(_records.load, workflow, skip)}
+        return self.coding.decode_all(workflow, await self.connection.read(_records.load, workflow, skip))
 
     async def record(self, holder: Pass, key: str, value: object, /) -> Recorded:
         """Record as the holder. Raises: `Fenced`, `NotEncodable`. [CKP-RECORD-ONCE] [CKP-RECORD-FENCED] [CKP-RECORD-DURABLE]"""
