@@ -3,6 +3,7 @@
 import __future__
 
 import asyncio
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -310,6 +311,14 @@ def test_clause_holds_on_the_engine_as_it_is(clause: str) -> None:
             raise AssertionError(f"{name} fails") from error
 
 
+@pytest.fixture
+def swept() -> Generator[None]:
+    """What a broken engine left goes here, where its complaints are ignored, and not during some later test."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_clause_notices(mutant: Mutant, tally: Tally) -> None:
