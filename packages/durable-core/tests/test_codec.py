@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable_core.codec import MAX_DEPTH, JsonCodec, decoded_for, encoded_for, roundtripped
+from durable_core.codec import MAX_DEPTH, JsonCodec, all_decoded, decoded_for, encoded_for, roundtripped
 from durable_core.errors import NotEncodable, NotParsed
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
@@ -350,6 +350,19 @@ def test_a_stored_value_that_does_not_decode_is_named() -> None:
         decoded_for(Saying(decoded=cause), "w", "k", "abc")
     assert refused.value.__cause__ is cause
     assert not refused.value.fresh
+
+
+def test_of_many_stored_values_the_one_that_does_not_decode_is_named() -> None:
+    """Case 50: a history names the key as well, keeps the order, and gives no part of itself."""
+    assert list(all_decoded(CODEC, "w", [("b", "1"), ("a", "[2]")]).items()) == [("b", 1), ("a", [2])]
+    with pytest.raises(NotParsed, match="'k' of workflow 'w' holds '1 2'"):
+        all_decoded(CODEC, "w", [("sound", "1"), ("k", "1 2")])
+
+
+@pytest.mark.parametrize("text", [" [1]", "[1] ", "\n[1]\t"])
+def test_white_space_around_a_text_is_no_matter(text: str) -> None:
+    """CDC-ROUND: somebody may have written it by hand."""
+    assert CODEC.decode(text) == [1]
 
 
 def test_a_round_trip_is_refused_either_way() -> None:
