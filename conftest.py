@@ -1,8 +1,10 @@
-"""What all tests of the repository share: the Python in the documents runs, and hypothesis keeps to one profile."""
+"""What all tests of the repository share: documents run, hypothesis keeps to one profile, and no test hangs for ever."""
 
+import faulthandler
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 # The one server that no wheel brings; where it is not installed, the report names the tests that went without.
 os.environ.setdefault("DURABLE_TEST_ALLOW_MISSING", "pgbouncer")
+
+_GRACE_SECONDS = 60.0
 
 # In CI the same examples every time; `--hypothesis-profile=nightly` looks for new ones.
 settings.register_profile("repository", deadline=None, print_blob=True, derandomize="CI" in os.environ)
@@ -32,6 +36,39 @@ def _leave(namespace: dict[str, object]) -> None:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["*.md"], setup=_enter, teardown=_leave
 ).pytest()
+
+
+class LastResort:
+    """Ends the process of a test that its own time limit did not end, and says where each thread was.
+
+    That limit is an exception in the main thread: a callback of asyncio can swallow it, and it is not set again for what a test
+    that failed still has to tear down.
+    """
+
+    def __init__(self) -> None:
+        self._stderr = os.dup(2)  # pytest captures the descriptor itself while a test runs
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._set(item)
+        try:
+            return (yield)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._set(item)  # pytest takes it back where a test has failed
+        return (yield)
+
+    def _set(self, item: pytest.Item) -> None:
+        marked = item.get_closest_marker("timeout")
+        limit = float(marked.args[0] if marked else item.config.getini("timeout"))
+        faulthandler.dump_traceback_later(limit + _GRACE_SECONDS, file=self._stderr, exit=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LastResort())
 
 
 @pytest.hookimpl(optionalhook=True)
