@@ -115,6 +115,7 @@ class RedisHarness(Harness[LuaEffect]):
     partitions: ClassVar[int] = 1
     options: ClassVar[dict[str, object]] = {}
     scheduler: ClassVar[type[RedisScheduler]] = RedisScheduler
+    declared: ClassVar[bool] = False
 
     def server(self) -> AbstractContextManager[RedisServer]:
         """Give the server of a run."""
@@ -151,6 +152,7 @@ class RedisHarness(Harness[LuaEffect]):
             codec=at.codec,
             retention=at.retention,
             scheduler=self.scheduler,
+            declared=self.declared,
         )
 
     def effects(self, at: Opening, /) -> RedisEffects:
@@ -214,6 +216,20 @@ class RedisStreamHarness(RedisHarness):
 
     name = "Redis, stream"
     scheduler = RedisStreamScheduler
+
+
+class DeclaredRedisHarness(RedisHarness):
+    """No script touches a key that its call did not declare, as for a service that refuses it."""
+
+    name = "Redis, declared keys"
+    declared = True
+
+
+class DeclaredStreamHarness(RedisStreamHarness):
+    """The same with the wakeups in a stream."""
+
+    name = "Redis, stream, declared keys"
+    declared = True
 
 
 class SplitRedisHarness(RedisHarness):

@@ -42,6 +42,18 @@ class TestRawRedis(Conformance):
 
 
 @pytest.mark.slow
+class TestDeclaredRedis(Conformance):
+    harness = redis.DeclaredRedisHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
+class TestDeclaredStream(Conformance):
+    harness = redis.DeclaredStreamHarness
+    gaps = GAPS
+
+
+@pytest.mark.slow
 class TestSplitRedis(Conformance):
     harness = redis.SplitRedisHarness
     gaps = GAPS

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from durable_core.contract import Listed, State
-from durable_redis._coding import Reply, moment, number, parts, text
+from durable_redis._coding import Reply, moment, names, number, parts, text
 from durable_redis._connection import Connection
 from durable_redis.keys import Partitioned
 from durable_redis.sorted_set import RedisScheduler
 
-_PART = 100  # workflows that one script looks at
+_PART = 100  # workflows that one script looks at; their keys are declared, so they are found before it
 
 
 async def workflows(
@@ -39,10 +39,11 @@ async def _part(connection: Connection, scheduler: RedisScheduler, place: bytes)
     """Give the next workflows of all partitions together."""
     found = list[tuple[str, Listed | None]]()
     for queue in scheduler.places:
-        arguments = place, _PART, queue.records, queue.claims
-        keys = (*queue.keys, queue.index)
-        reply = parts(await connection.run("workflows", keys, *arguments, variant=scheduler.variant))
-        found += [_listed(number(reply[0]), parts(one)) for one in parts(reply[1])]
+        looked_at = names(await connection.call("ZRANGEBYLEX", queue.index, place, "+", "LIMIT", 0, _PART))
+        if looked_at:
+            keys = [*queue.keys, *queue.owned(looked_at)]
+            reply = parts(await connection.run("workflows", keys, *looked_at, variant=scheduler.variant))
+            found += [_listed(number(reply[0]), parts(one)) for one in parts(reply[1])]
     found.sort(key=lambda one: one[0].encode())
     return found[:_PART]
 
@@ -101,12 +102,24 @@ async def sweep(connection: Connection, layout: Partitioned, before: int, *, exp
     """Discard what finished before an instant; with `expired`, forget only what has expired by itself. [CAT-SWEEP]"""
     count = 0
     for place in range(layout.partitions):
-        keys = layout.finished(place), layout.queue("-", place).index, layout.queues(place)
-        passed_over, looked_at = 0, 1
-        while looked_at:
-            arguments = before, passed_over, _PART, "1" if expired else "", layout.tag(place)
+        passed_over = 0
+        while True:
+            finished = layout.finished(place)
+            looked_at = names(await connection.call("ZRANGEBYSCORE", finished, "-inf", f"({before}", "LIMIT", passed_over, _PART))
+            if not looked_at:
+                break
+            queues = names(await connection.call("SMEMBERS", layout.queues(place)))
+            kept = [layout.queue(name.decode(), place) for name in queues]
+            owned = [layout.of(name.decode()) for name in looked_at]
+            keys = [
+                *(finished, layout.queue("-", place).index, layout.queues(place)),
+                *(key for queue in kept for key in (queue.keys[0], queue.states)),
+                *(key for one in owned for key in (one.records, one.claim, one.nonces)),
+            ]
+            arguments = before, "1" if expired else "", len(queues), *queues, *looked_at
             reply = await connection.run("sweep", keys, *arguments)
-            swept, left, looked_at = (number(part) for part in parts(reply))
-            count += swept
-            passed_over += left
+            if reply is not None:
+                swept, left = (number(part) for part in parts(reply))
+                count += swept
+                passed_over += left
     return count

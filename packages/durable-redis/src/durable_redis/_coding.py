@@ -51,6 +51,13 @@ def parts(reply: Reply) -> Sequence[Reply]:
     return reply
 
 
+def names(reply: Reply) -> list[bytes]:
+    """Give the members of a list of names."""
+    found = parts(reply)
+    assert all(isinstance(name, bytes) for name in found), reply
+    return cast("list[bytes]", found)
+
+
 Stored: TypeAlias = tuple[int, bytes, bytes, bytes]
 """A record as it is in the hash: its position, its key, the microseconds at which it was written, its encoding behind a mark."""
 

@@ -31,6 +31,7 @@ def open(
     flushed: bool = False,
     stream: bool = False,
     evictions: bool = False,
+    declared: bool = False,
 ) -> RedisDurable:
     """Give the store at a URL: `async with durable_redis.open("redis://localhost") as durable: …`.
 
@@ -59,6 +60,7 @@ def open(
         flushed=flushed,
         scheduler=kind,
         evictions=evictions,
+        declared=declared,
     )
     durable.owns(client, *also)
     return durable

@@ -108,6 +108,8 @@ class PooledWire:
         reply = await send(*command, **{_NEVER_DECODE: True}, **options)
         if isinstance(reply, dict):
             reply = [part for pair in reply.items() for part in pair]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(reply, set):
+            reply = list(reply)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return cast("Reply", reply)  # what a server sends, undecoded: bytes, whole numbers, and lists of them
 
     def _ended(self, task: asyncio.Task[Reply]) -> None:

@@ -217,7 +217,7 @@ class RedisCheckpointer:
         owned, queue = self.layout.of(workflow), self._queue_of(workflow)
         keys = [owned.records, owned.claim, owned.nonces]
         if queue is not None and owned.index is not None and owned.finished is not None:
-            keys += [owned.index, owned.finished, *queue.keys[:2]]
+            keys += [owned.index, owned.finished, *queue.keys]
         return number(await self.connection.run("discard", keys, owned.workflow, nonce()))
 
     async def mend(self, workflow: str, key: str, value: object, /) -> bool:
@@ -250,7 +250,7 @@ class RedisCheckpointer:
     def _claim_keys(self, workflow: str, owned: Owned) -> tuple[bytes, ...]:
         """Give the claim, and the queue whose taker may wait for it. [DUR-BEGIN]"""
         queue = self._queue_of(workflow)
-        return (owned.claim,) if queue is None else (owned.claim, queue.keys[0], queue.states, queue.bell)
+        return (owned.claim,) if queue is None else (owned.claim, *queue.keys)
 
 
 def _inbox(key: str) -> str:

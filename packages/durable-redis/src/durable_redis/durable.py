@@ -38,7 +38,20 @@ from durable_core.keys import (
     check_workflow,
 )
 from durable_redis import _catalog
-from durable_redis._coding import Decoded, RedisCodec, Reply, in_order, micros, micros_at, moment, number, pairs, parts, text
+from durable_redis._coding import (
+    Decoded,
+    RedisCodec,
+    Reply,
+    in_order,
+    micros,
+    micros_at,
+    moment,
+    names,
+    number,
+    pairs,
+    parts,
+    text,
+)
 from durable_redis._connection import Connection, nonce
 from durable_redis._describe import check_server, describe
 from durable_redis._wire import Argument, Client
@@ -50,6 +63,7 @@ from durable_redis.sorted_set import LEASE, RedisScheduler, receipt_of, seconds_
 RECORDS = 500  # a turn brings so many records at most: a script that reads many holds up everybody
 _BATCH = 100  # turns of one script at most
 _FORGETTING = 60.0  # seconds between two looks for what has expired
+_TRIES = 16  # times that begin asks anew whom to hint at, where others were quicker each time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks of a watch
 
 
@@ -69,7 +83,9 @@ class RedisDurable:
     prepared, and another number is refused. `retention` is how long a finished workflow is kept: for ever by default. `replicas`
     has every write wait until so many replicas have it, or raise redis-py's `TimeoutError`: it narrows what a failover can lose
     and does not close it. `flushed` has it wait until the server's disk has it, and those of so many replicas (`WAITAOF`, from
-    Redis 7.2 on): with everysec that takes a second. `evictions` accepts a server that forgets under pressure.
+    Redis 7.2 on): with everysec that takes a second. `evictions` accepts a server that forgets under pressure. `declared` has no
+    script touch a key that its call does not declare; where `prepare` finds that the server refuses others, that is so anyway. It
+    costs `begin` a second round trip after a pause.
 
     `async with` prepares it; the client stays open: it is the application's, unless `open` made it.
 
@@ -90,6 +106,7 @@ class RedisDurable:
         replicas: int = 0,
         flushed: bool = False,
         evictions: bool = False,
+        declared: bool = False,
     ) -> None:
         check_namespace(namespace)
         check_partitions(_partitions(client, partitions))
@@ -101,6 +118,8 @@ class RedisDurable:
         self._scheduler = scheduler.within(self._connection, self._layout, queue, lease)
         self._coding, self._queue, self._retention = self._checkpointer.coding, queue, retention
         self._evictions, self._owned = evictions, list[Closable]()
+        self._declared = declared
+        self._hints: list[Sequence[bytes]] = [()] * self._layout.partitions  # for each, whom the last look saw due
         self._ended, self._forgotten = asyncio.Event(), 0.0
 
     def __repr__(self) -> str:
@@ -111,12 +130,11 @@ class RedisDurable:
         await check_server(self._connection, retention=self._retention is not None, evictions=self._evictions)
         wanted = f"partitions {self._layout.partitions}"
         for layout, queues in self._layout.written():
-            reply = await self._connection.run("prepare", (layout, queues), wanted, self._queue.encode(), layout + b":probe")
+            arguments = (layout, queues), wanted, self._queue.encode()
+            reply = -1 if self._declared else await self._connection.run("prepare", *arguments, layout + b":probe")
             if reply == -1:
-                raise Misconfigured(
-                    "the server lets no script touch a key that was not declared, and begin picks workflows in its script: use "
-                    "Redis or Valkey, or a SplitDurable over RedisCheckpointer and RedisScheduler, which declare every key"
-                )
+                self._declared = True
+                reply = await self._connection.run("prepare", *arguments, "")
             found = text(reply)
             if found != wanted:
                 raise Misconfigured(
@@ -204,13 +222,21 @@ class RedisDurable:
 
     async def _begin(self, place: int, budget: timedelta, limit: int) -> tuple[list[Turn] | None, float | None]:
         queue = self._scheduler.places[place]
-        lease = micros(self._scheduler.lease)
-        arguments = nonce(), lease, micros(budget), limit, queue.records, queue.claims, queue.base, RECORDS
-        reply = await self._connection.run("begin", queue.keys, *arguments, variant=self._scheduler.variant)
-        again, more, *turns = parts(reply)
-        if not turns:
-            return None, 0.0 if more == b"1" else seconds_of(again)
-        return [self._turn(parts(turn)) for turn in turns], None
+        arguments = micros(self._scheduler.lease), micros(budget), limit, queue.records, queue.claims, queue.base, RECORDS
+        declared = ("1",) if self._declared else ()
+        for _ in range(_TRIES):
+            hints = self._hints[place]
+            keys = [*queue.keys, *queue.owned(hints)]
+            reply = await self._connection.run(
+                "begin", keys, nonce(), *arguments, *declared, *hints, variant=self._scheduler.variant
+            )
+            again, more, *turns = parts(reply)
+            self._hints[place] = names(more) if declared else ()
+            if turns:
+                return [self._turn(parts(turn)) for turn in turns], None
+            if not self._hints[place]:
+                return None, 0.0 if more == b"1" else seconds_of(again)
+        return None, 0.0
 
     def _turn(self, turn: Sequence[Reply]) -> Turn:
         workflow, receipt, attempt, lapses, due, token, at = turn[:7]

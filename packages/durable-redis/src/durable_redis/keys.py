@@ -55,6 +55,10 @@ class Queue:
     records: bytes
     claims: bytes
 
+    def owned(self, workflows: Sequence[bytes]) -> list[bytes]:
+        """Give records and claim of each of these workflows."""
+        return [key for name in workflows for key in (self.records + name, self.claims + name)]
+
     @property
     def states(self) -> bytes:
         """Where the states of deliveries are."""

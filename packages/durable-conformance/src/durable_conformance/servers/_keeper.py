@@ -160,6 +160,7 @@ class Keeper:
                 extra_groups=[] if user else None,
             )
         self._children[child.pid] = (child, int(leave))
+        self._codes.pop(child.pid, None)  # of a server that had this number before
         return child.pid
 
     def _die_with_me(self) -> None:

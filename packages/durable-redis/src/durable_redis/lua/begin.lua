@@ -1,11 +1,12 @@
 #!lua
 -- begin: takes what is due, claims it and loads it.
--- KEYS: set, states, receipts, bell, [stream, leases]
--- ARGV: nonce, lease, budget, limit, prefix of records, prefix of claims, this queue, how many records a turn brings
--- returns: in how many microseconds to look again or '', '1' when more may be due, then for each turn workflow, receipt, attempt, lapses, due time, token,
---   when it was granted, and the records as a flat list, or nil where they are many
--- The one script that touches keys which are not in KEYS: records and claim of the workflows that it picks, which are in the slot of
--- the queue. It reads all of them before it writes, so that a refusal leaves nothing.
+-- KEYS: set, states, receipts, bell, [stream, leases], then records and claim of each workflow that is hinted at
+-- ARGV: nonce, lease, budget, limit, prefix of records, prefix of claims, this queue, how many records a turn brings, '1' to take none but those
+--   that are hinted at, and these, the longest due first
+-- returns: in how many microseconds to look again or '', '1' when more may be due (or, with hints, the next to hint at), then for each turn
+--   workflow, receipt, attempt, lapses, due time, token, when it was granted, and the records as a flat list, or nil where they are many
+-- Without hints it is the one script that touches keys which are not in KEYS: records and claim of the workflows that it picks, which are
+-- in the slot of the queue. It reads all of them before it writes, so that a refusal leaves nothing.
 -- [DUR-BEGIN] [DUR-BEGIN-FRESH] [DUR-BEGIN-REPEAT] [DUR-CO-COMMIT]
 --@include queue
 --@include clock
@@ -34,11 +35,16 @@ if turns[1] then
   return {'', '0', unpack(turns)}
 end
 
-local due = heads(limit + 8)
-local finished, held, picked = {}, {}, {}
+local due, hinted = heads(limit + 8), {}
+for place = 10, #ARGV do
+  hinted[ARGV[place]] = true
+end
+local finished, held, picked, others = {}, {}, {}, {}
 for place = 1, #due, 2 do
   local workflow, score = due[place], due[place + 1]
-  if redis.call('HEXISTS', ARGV[5] .. workflow, OUTCOME) == 1 then
+  if ARGV[9] == '1' and (#picked == limit or others[1] or not hinted[workflow]) then
+    table.insert(others, workflow)
+  elseif redis.call('HEXISTS', ARGV[5] .. workflow, OUTCOME) == 1 then
     table.insert(finished, workflow)
   else
     local claim = redis.call('HMGET', ARGV[6] .. workflow, 'l', 'w', 't')
@@ -48,7 +54,7 @@ for place = 1, #due, 2 do
       table.insert(picked, {workflow, score, loaded(ARGV[5] .. workflow), claim[3]})
     end
   end
-  if #picked == limit then
+  if #picked == limit and ARGV[9] ~= '1' then
     break
   end
 end
@@ -69,4 +75,5 @@ for place, found in ipairs(picked) do
   local token = grant(ARGV[6] .. found[1], found[4], receipt, ARGV[3], ARGV[2])
   table.insert(turns, {found[1], receipt, attempt, lapses, since, token, clock, found[3]})
 end
-return {next_due(#picked == limit), #picked < limit and #due == 2 * (limit + 8) and '1' or '0', unpack(turns)}
+local more = ARGV[9] == '1' and others or (#picked < limit and #due == 2 * (limit + 8) and '1' or '0')
+return {next_due(#picked == limit), more, unpack(turns)}

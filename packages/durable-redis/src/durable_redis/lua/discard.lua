@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- discard: forgets every record.
--- KEYS: records, claim, nonces, [index, finished, set, states]
+-- KEYS: records, claim, nonces, [index, finished, set, states, receipts, bell, [stream, leases]]
 -- ARGV: workflow, nonce
 -- returns: how many records there were
 -- [CKP-DISCARD-ALL] [CKP-DISCARD-FENCE] [CKP-DISCARD-FREE] [CKP-DISCARD-UNKNOWN]

@@ -1,6 +1,6 @@
 #!lua
 -- extend: grants the holder a budget from now.
--- KEYS: claim, [set, states, bell]
+-- KEYS: claim, [set, states, receipts, bell, [stream, leases]]
 -- ARGV: workflow, token, budget, window
 -- returns: 1, or 0 when the claim is lost
 -- [CKP-EXTEND-GRANT] [CKP-EXTEND-LAPSED] [CKP-HOLD-LOST]

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- release: takes the claim back.
--- KEYS: claim, [set, states, bell]
+-- KEYS: claim, [set, states, receipts, bell, [stream, leases]]
 -- ARGV: workflow, token
 -- returns: 1
 -- [CKP-RELEASE-FREE] [CKP-RELEASE-FINAL]

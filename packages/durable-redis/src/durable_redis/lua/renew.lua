@@ -1,6 +1,6 @@
 #!lua
 -- renew: takes a sign of life.
--- KEYS: claim, [set, states, bell]
+-- KEYS: claim, [set, states, receipts, bell, [stream, leases]]
 -- ARGV: workflow, token, window
 -- returns: 1, or 0 when the claim is lost or its budget spent
 -- [CKP-RENEW-LIVE] [CKP-RENEW-BUDGET] [CKP-HOLD-LOST]

@@ -29,7 +29,8 @@ local function grant(c, last_token, nonce, budget, window)
   return token
 end
 
--- Lets whoever met the claim look again now, in whatever queue. [DUR-BEGIN]
+-- Lets whoever met the claim look again now, in whatever queue. The keys of another queue are not declared: a server that refuses
+-- that does so at the first of them, and whoever waits there looks again when the claim would have lapsed. [DUR-BEGIN]
 local function uncontended(c, workflow, wanted)
   if not wanted then
     return
@@ -37,8 +38,8 @@ local function uncontended(c, workflow, wanted)
   redis.call('HDEL', c, 'w')
   for queue in string.gmatch(wanted, '[^%z]+') do
     local d, n = queue .. ':d', queue .. ':n'
-    local raw = redis.call('HGET', d, workflow)
-    if raw then
+    local raw = redis.pcall('HGET', d, workflow)
+    if type(raw) == 'string' then
       local front, due, mark = string.match(raw, '^([^|]*|%d+|%d+|[01]|)(%-?%d*)|(.*)$')
       if string.sub(mark, 1, 1) == 'c' then
         local entry = string.sub(mark, 2)
