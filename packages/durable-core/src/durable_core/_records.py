@@ -28,6 +28,12 @@ class Records:
         """Give the value that the store holds under a key that is recorded."""
         return self._since[key] if key in self._since else self._base[key]
 
+    def find(self, key: str, missing: object) -> object:
+        """Give the value that the store holds under a key, or `missing`."""
+        if key in self._since:
+            return self._since[key]
+        return self._base[key] if key in self._base else missing  # noqa: SIM401 (what was loaded may be decoded when asked for)
+
     def put(self, key: str, value: object) -> None:
         """Note what the store holds under a key."""
         self._since[key] = value

@@ -94,7 +94,7 @@ class Settle:
                 f"the run of workflow {self._workflow!r} belongs to another event loop: call it from the body's own"
             )
         self._moves += 1
-        task = _current()
+        task = _current(self._loop)
         if task is not self._body:
             self._shared = True
             self._others.add(task)
@@ -128,7 +128,7 @@ class Settle:
 
     def enter(self) -> asyncio.Task[object]:
         """Begin a call."""
-        task = _current()
+        task = _current(self._loop)
         self._working += 1
         self._moves += 1
         self._inside[task] = self._inside.get(task, 0) + 1
@@ -327,8 +327,8 @@ def _retrieved(task: asyncio.Task[object]) -> None:
         task.exception()
 
 
-def _current() -> asyncio.Task[object]:
-    task = asyncio.current_task()
+def _current(loop: asyncio.AbstractEventLoop) -> asyncio.Task[object]:
+    task = asyncio.current_task(loop)
     if task is None:
         raise Misconfigured("a run is used from inside a task")
     return task

@@ -73,10 +73,16 @@ def check_key(workflow: str, key: str) -> None:
 
 def check_open_key(workflow: str, key: str, *, allow_input: bool = False) -> None:
     """Refuse a key that a workflow or a client may not use, with `ReservedKey` where it belongs to the library."""
-    if not (_is_plain(workflow) and _is_plain(key)):
+    if not _is_plain(workflow):
         check_workflow(workflow)
+    check_own_key(workflow, key, allow_input=allow_input)
+
+
+def check_own_key(workflow: str, key: str, *, allow_input: bool = False) -> None:
+    """Refuse what `check_open_key` does, of a workflow whose id was looked at before."""
+    if not _is_plain(key):
         check_name(key, f"the key of workflow {workflow[:80]!r}")
-    if is_reserved(key) or (key == INPUT and not allow_input):
+    if key.startswith(_PREFIXES) or (key == INPUT and not allow_input):
         raise ReservedKey(workflow, key)
 
 

@@ -56,6 +56,7 @@ class Run(Generic[E_contra]):
     ) -> None:
         self._checkpointer, self._pulse, self._settle, self._observer = checkpointer, pulse, settle, observer
         self._workflow, self._token = pulse.holder.workflow, pulse.holder.token
+        keys.check_workflow(self._workflow)
         self._records = Records(records)
         self._names: set[str] = set()
         self._at_work: dict[str, None] = {}
@@ -136,7 +137,8 @@ class Run(Generic[E_contra]):
         """
         refuse_effect(key, effect)
         check_parser(parse)
-        _check_durations(within, timeout)
+        if within is not None or timeout is not None:
+            _check_durations(within, timeout)
         self._take(key)
         if (stored := self._replayed(key)) is not _MISSING:
             return parsed(self._workflow, key, parse, stored)
@@ -223,7 +225,7 @@ class Run(Generic[E_contra]):
 
     def _take(self, key: str, *, allow_input: bool = False) -> None:
         self._settle.reached()
-        keys.check_open_key(self._workflow, key, allow_input=allow_input)
+        keys.check_own_key(self._workflow, key, allow_input=allow_input)
         if key in self._names:
             raise DuplicateStep(self._workflow, key)
         self._names.add(key)
@@ -233,9 +235,9 @@ class Run(Generic[E_contra]):
         failed = keys.FAILED + key
         if self._records.has(failed):
             raise self._failure(key, self._records.get(failed))
-        if not self._records.has(key):
+        stored = self._records.find(key, _MISSING)
+        if stored is _MISSING:
             return _MISSING
-        stored = self._records.get(key)
         if isinstance(stored, Torn):
             raise EffectTorn(self._workflow, key, stored.reason)
         if self._observer is not None:
