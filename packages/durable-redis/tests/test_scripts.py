@@ -13,8 +13,7 @@ from typing import Self
 import pytest
 from redis.asyncio import Redis
 
-from durable_conformance.servers import RedisServer
-from durable_conformance.servers._resp import ReplyError
+from durable_conformance.servers import RedisServer, ReplyError
 from durable_core.contract import Finished
 from durable_core.errors import EffectTorn
 from durable_redis import LuaEffect, RedisDurable, RedisScheduler, RedisStreamScheduler
