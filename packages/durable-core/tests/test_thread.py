@@ -248,6 +248,29 @@ async def test_thread_with_a_loop_of_its_own_cannot_use_the_run(probe: Probe) ->
     assert await probe.keys() == []
 
 
+async def test_thread_cannot_use_the_run_while_the_body_waits_for_it(probe: Probe) -> None:
+    """RUN-STEP: also when the body's own task is at work at that moment, and holds up its loop."""
+    effect = Effect("done")
+
+    async def body(run: Run) -> None:
+        refused = list[Misconfigured]()
+
+        def elsewhere() -> None:
+            try:
+                asyncio.run(run.step("inner", effect, str))
+            except Misconfigured as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+
+    assert await probe.advance(body) == Completed(None)
+    assert effect.runs == 0
+    assert await probe.keys() == []
+
+
 async def test_thread_may_hand_a_call_to_the_body_s_loop(probe: Probe) -> None:
     """RUN-STEP: what runs in the body's loop is recorded under the right workflow."""
     effect = Effect("done")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Mapping
 
-from durable_core.keys import INBOX
+from durable_core.keys import FAILED, INBOX
 
 
 class Records:
@@ -15,6 +15,7 @@ class Records:
         self._base = loaded
         self._since: dict[str, object] = {}
         self._inbox: list[str] | None = None
+        self._has_failures = any(key.startswith(FAILED) for key in loaded)
         self.loaded = len(loaded)
 
     def __repr__(self) -> str:
@@ -28,6 +29,10 @@ class Records:
         """Give the value that the store holds under a key that is recorded."""
         return self._since[key] if key in self._since else self._base[key]
 
+    def failed(self, key: str) -> bool:
+        """Say whether a failure of the step is recorded."""
+        return self._has_failures and self.has(FAILED + key)
+
     def find(self, key: str, missing: object) -> object:
         """Give the value that the store holds under a key, or `missing`."""
         if key in self._since:
@@ -37,13 +42,14 @@ class Records:
     def put(self, key: str, value: object) -> None:
         """Note what the store holds under a key."""
         self._since[key] = value
+        self._has_failures = self._has_failures or key.startswith(FAILED)
 
     def merge(self, skip: int, found: Mapping[str, object]) -> None:
         """Note what a load that left out `skip` records gave."""
         for key, value in found.items():
             if self.has(key):
                 continue
-            self._since[key] = value
+            self.put(key, value)
             if key.startswith(INBOX):
                 insort(self._entries(), key)
         self.loaded = max(self.loaded, skip + len(found))

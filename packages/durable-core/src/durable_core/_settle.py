@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from datetime import datetime
+from threading import get_ident
 from weakref import WeakSet
 
 from durable_core.errors import (
@@ -60,7 +61,7 @@ class Settle:
     """
 
     def __init__(self, workflow: str, clock: Callable[[], datetime], patience: float) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         self._workflow, self._clock, self._patience = workflow, clock, patience
         self._inside: dict[asyncio.Task[object], int] = {}
         self._stopped: set[asyncio.Task[object]] = set()
@@ -89,15 +90,25 @@ class Settle:
         """Note that a call was reached; end the task of a caller that came after the end of the pass."""
         if self._ended:
             raise Ended(f"the pass of workflow {self._workflow!r} is over")
-        if asyncio.get_running_loop() is not self._loop:
-            raise Misconfigured(
-                f"the run of workflow {self._workflow!r} belongs to another event loop: call it from the body's own"
-            )
+        if get_ident() != self._thread:  # where one loop runs at a time, this one or, after its end, another
+            raise self._elsewhere()
         self._moves += 1
-        task = _current(self._loop)
+        task = self._current()
         if task is not self._body:
             self._shared = True
             self._others.add(task)
+
+    def _current(self) -> asyncio.Task[object]:
+        task = asyncio.current_task(self._loop)
+        if task is None:
+            raise self._elsewhere()
+        return task
+
+    def _elsewhere(self) -> Misconfigured:
+        return Misconfigured(
+            f"the run of workflow {self._workflow!r} belongs to another event loop, or is used outside any task: "
+            "call it from the body's own loop, inside a task"
+        )
 
     def refuse_suspended(self) -> None:
         """Refuse to start an effect once the pass is suspended or has lost its workflow."""
@@ -128,7 +139,7 @@ class Settle:
 
     def enter(self) -> asyncio.Task[object]:
         """Begin a call."""
-        task = _current(self._loop)
+        task = self._current()
         self._working += 1
         self._moves += 1
         self._inside[task] = self._inside.get(task, 0) + 1
@@ -325,10 +336,3 @@ def _retrieved(task: asyncio.Task[object]) -> None:
     """Take note of what a task raised that nobody may await: the pass itself reports it."""
     if not task.cancelled():
         task.exception()
-
-
-def _current(loop: asyncio.AbstractEventLoop) -> asyncio.Task[object]:
-    task = asyncio.current_task(loop)
-    if task is None:
-        raise Misconfigured("a run is used from inside a task")
-    return task

@@ -80,9 +80,11 @@ def check_open_key(workflow: str, key: str, *, allow_input: bool = False) -> Non
 
 def check_own_key(workflow: str, key: str, *, allow_input: bool = False) -> None:
     """Refuse what `check_open_key` does, of a workflow whose id was looked at before."""
-    if not _is_plain(key):
+    if (
+        type(key) is not str or not 0 < len(key) <= MAX_BYTES or not key.isascii() or "\0" in key
+    ):  # as `_is_plain`: every step asks
         check_name(key, f"the key of workflow {workflow[:80]!r}")
-    if key.startswith(_PREFIXES) or (key == INPUT and not allow_input):
+    if (":" in key and key.startswith(_PREFIXES)) or (key == INPUT and not allow_input):
         raise ReservedKey(workflow, key)
 
 

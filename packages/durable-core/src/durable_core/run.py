@@ -232,9 +232,8 @@ class Run(Generic[E_contra]):
 
     def _replayed(self, key: str) -> object:
         """Give what is recorded under the key, or `_MISSING`; a recorded failure outranks a value."""
-        failed = keys.FAILED + key
-        if self._records.has(failed):
-            raise self._failure(key, self._records.get(failed))
+        if self._records.failed(key):
+            raise self._failure(key, self._records.get(keys.FAILED + key))
         stored = self._records.find(key, _MISSING)
         if stored is _MISSING:
             return _MISSING
@@ -272,7 +271,7 @@ class Run(Generic[E_contra]):
         try:
             value = await call
         except BaseException as error:
-            if not self._records.has(key) and not self._records.has(keys.FAILED + key):
+            if not self._records.has(key) and not self._records.failed(key):
                 self._names.discard(key)
             self._settle.leave(task, key, error)
             del task  # which holds the exception, which holds this frame
