@@ -77,6 +77,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # pyright: ignore[reportMissingTypeStubs]
 
     class ByDocument(LoadScopeScheduling):  # type: ignore[misc]
+        def remove_node(self, node: object) -> str | None:
+            """Hand on what a process that died has left, which is neither what it had done nor the test that it died in."""
+            mine = self.assigned_work.pop(node)  # pyright: ignore[reportArgumentType]
+            left = {scope: tests for scope, tests in mine.items() if not all(tests.values())}
+            if not left:
+                return None
+            scope, tests = next(iter(left.items()))
+            crashed: str = next(test for test, done in tests.items() if not done)
+            tests[crashed] = True
+            if all(tests.values()):
+                del left[scope]
+            self.workqueue.update(left)
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
         def _split_scope(self, nodeid: str) -> str:
             document, _, _ = nodeid.partition("::")
             return document if document.endswith(".md") else nodeid

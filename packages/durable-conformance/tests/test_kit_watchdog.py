@@ -1,5 +1,7 @@
 """A store that never lets the event loop turn is broken, and does not hang the kit."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -89,6 +91,40 @@ def test_outside_the_main_thread_a_call_that_spins_is_broken() -> None:
     harness = type("StuckHere", (StuckHarness,), {"scheduler": Spinning})
     with ThreadPoolExecutor(1) as thread:
         assert verdicts(thread.submit(check, harness, only="SCH_DONE_ANSWERS").result()) == ["broken, stuck"]
+
+
+PROFILED = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from durable_conformance import check
+from durable_conformance.mutants.double import DoubleScheduler
+from durable_conformance.mutants.harness import DoubleHarness
+
+class Spinning(DoubleScheduler):
+    async def next_ready(self, wait, /):
+        while True:
+            pass
+
+class Harness(DoubleHarness):
+    patience = timedelta(seconds=0.6)
+    scheduler = DoubleScheduler if sys.argv[1] == "sound" else Spinning
+
+with ThreadPoolExecutor(1) as thread:
+    report = thread.submit(check, Harness, only="SCH_DONE_ANSWERS").result()
+sys.setprofile(lambda *_: None)
+threading.get_ident()
+(lambda: None)()
+sys.setprofile(None)
+print(*{one.verdict for one in report.results})
+"""
+
+
+@pytest.mark.parametrize(("store", "verdict"), [("sound", "held"), ("stuck", "broken")])
+def test_a_case_in_another_thread_leaves_nothing_on_its_way(store: str, verdict: str) -> None:
+    """An interrupt that is never taken hangs CPython 3.11 at the first function that is profiled afterwards."""
+    ended = subprocess.run([sys.executable, "-c", PROFILED, store], stdout=subprocess.PIPE, timeout=60, check=True)
+    assert ended.stdout.decode().split() == [verdict]
 
 
 def test_a_state_machine_ends_at_the_first_call_that_spins() -> None:

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false
+# redis-py leaves its **kwargs untyped.
 """What one taker knows when it dies, closes or has its hands full, another comes to know."""
 
 import asyncio
@@ -5,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 
 import pytest
+from redis.asyncio import Connection, ConnectionPool, Redis
 
 from durable_conformance.servers import RedisServer
 from durable_core.contract import Turn
@@ -89,3 +92,32 @@ async def test_who_closes_tells_another_when_to_look(own_redis: RedisServer, mak
         await asyncio.wait([told])
         await knows.aclose()
         assert [turn.holder.workflow for turn in await waits] == ["s0"]
+
+
+class Losing(Connection):
+    """A connection that loses the first cancellation of a read, as a client may on Python 3.11."""
+
+    lost = 0
+
+    async def read_response(self, *args: object, **options: object) -> object:
+        try:
+            return await super().read_response(*args, **options)  # type: ignore[arg-type] # pyright: ignore
+        except asyncio.CancelledError:
+            Losing.lost += 1
+            if Losing.lost == 1:
+                return None
+            raise
+
+
+async def test_closing_does_not_wait_for_a_listener_that_missed_its_cancellation(own_redis: RedisServer) -> None:
+    """A listener whose client lost the cancellation is cancelled again."""
+    pool = ConnectionPool.from_url(own_redis.url, connection_class=Losing)
+    async with Redis.from_pool(pool) as client, RedisDurable(client) as durable:
+        begun = asyncio.create_task(durable.begin(HOUR, HOUR))
+        while not any("blpop" in str(one) for one in await client.client_list()):  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.01)
+        begun.cancel()
+        await asyncio.wait((begun,))
+        async with asyncio.timeout(30):
+            await durable.aclose()
+    assert Losing.lost > 0

@@ -53,8 +53,8 @@ class Watchdog:
                 self._watching = False  # from here on a late signal is ignored
                 over.set()
                 watcher.join()
-                if not self._by_signal:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
+                if self.seen and not self._by_signal:
+                    self._take_back()
         finally:
             if self._by_signal:
                 signal.signal(signal.SIGURG, before)
@@ -77,7 +77,22 @@ class Watchdog:
         if self._by_signal:
             signal.pthread_kill(self._thread, signal.SIGURG)
         else:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Stuck))
+            self._send()
+
+    def _send(self) -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Stuck))
+
+    def _take_back(self) -> None:
+        """Let an interrupt come that may still be on its way.
+
+        Sending none in its place would have CPython 3.11 look for it for ever, and hang at the first function that is profiled.
+        """
+        try:
+            self._send()
+            while True:
+                pass
+        except Stuck:
+            return
 
     def _bark(self, _number: int, _frame: FrameType | None) -> None:
         if self._watching and self.seen:

@@ -108,9 +108,9 @@ class Bell:
         if self._sending is not None and not self._sending.done():
             await asyncio.wait((self._sending,), timeout=_LAST)
         for task in (self._listening, self._sending):
-            if task is not None:
+            while task is not None and not task.done():  # a client that loses a cancellation is asked again
                 task.cancel()
-                await asyncio.wait((task,))
+                await asyncio.wait((task,), timeout=_LAST)
         self._listening = self._sending = None
 
     def _wake(self, name: str) -> None:

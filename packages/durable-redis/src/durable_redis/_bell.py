@@ -131,10 +131,12 @@ class Bell:
     async def aclose(self) -> None:
         """Stop listening, and have another taker look, who may not know what this one waited for."""
         listening = [(key, task) for key, task in zip(self._keys, self._listening, strict=True) if task and not task.done()]
-        for _, task in listening:
-            task.cancel()
+        left = {task for _, task in listening}
+        while left:  # a client that loses a cancellation is asked again
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_GOODBYE)
         if listening:
-            await asyncio.wait([task for _, task in listening])
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GOODBYE), asyncio.TaskGroup() as group:
                     for key, _ in listening:
