@@ -4,14 +4,14 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from durable_core._pulse import Pulse
 from durable_core.contract import Pass
 from durable_core.errors import Contended, DurableError, Fenced, Misconfigured, NotEncodable, Suspended
-from durable_core.memory import MemoryEffect
+from durable_core.memory import MemoryDurable, MemoryEffect
 from durable_core.observer import Event, StepRecorded, StepReplayed
 from durable_core.outcome import Completed
 from durable_core.resume import Advance, resume
@@ -260,3 +260,15 @@ async def test_resume_outcome_of_a_claim_that_is_lost_while_the_body_is_elsewher
         advance.lose()
         with pytest.raises(Fenced):
             await task
+
+
+async def test_resume_refuses_a_workflow_id_that_no_store_could_hold() -> None:
+    """ANY-VALID: a run looks at the id once, when it begins, also where the records were given to it."""
+    held = Pass("w\0", 1, datetime(2026, 1, 1, tzinfo=UTC))
+
+    async def body(run: Run[MemoryEffect]) -> None:
+        raise AssertionError("the body ran")
+
+    async with MemoryDurable() as durable:
+        with pytest.raises(ValueError, match="NUL"):
+            await resume(durable.checkpointer, held, body, records={})

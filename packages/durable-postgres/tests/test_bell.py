@@ -146,3 +146,34 @@ async def test_idle_worker_asks_seldom(durable: PostgresDurable, operator: psyco
     assert operator.execute(calls).fetchone() == before
     waiting.cancel()
     await asyncio.wait((waiting,))
+
+
+class Losing(AsyncConnection[TupleRow]):
+    """A connection that loses the first cancellation while it waits, as a client may on Python 3.11."""
+
+    lost = 0
+
+    async def wait(self, *args: object, **options: object) -> object:  # type: ignore[override]
+        try:
+            return await super().wait(*args, **options)  # type: ignore[arg-type] # pyright: ignore
+        except asyncio.CancelledError:
+            Losing.lost += 1
+            if Losing.lost == 1:
+                return []
+            raise
+
+
+async def test_hint_closing_does_not_wait_for_a_listener_that_missed_its_cancellation(url: str) -> None:
+    """[SCH-NEXT-WAIT] A listener whose client lost the cancellation is cancelled again."""
+    pool: Pool = AsyncConnectionPool(
+        url, connection_class=Losing, min_size=1, max_size=4, open=False, kwargs={"autocommit": True}
+    )
+    async with asyncio.timeout(60), pool:
+        async with PostgresDurable.on(pool) as durable:
+            begun = asyncio.create_task(durable.begin(LONG, LONG))
+            await listens(durable)
+            begun.cancel()
+            await asyncio.wait((begun,))
+            Losing.lost = 0
+            await durable.checkpointer.bell.aclose()
+    assert Losing.lost > 0

@@ -84,8 +84,8 @@ class RedisDurable:
     has every write wait until so many replicas have it, or raise redis-py's `TimeoutError`: it narrows what a failover can lose
     and does not close it. `flushed` has it wait until the server's disk has it, and those of so many replicas (`WAITAOF`, from
     Redis 7.2 on): with everysec that takes a second. `evictions` accepts a server that forgets under pressure. `declared` has no
-    script touch a key that its call does not declare; where `prepare` finds that the server refuses others, that is so anyway. It
-    costs `begin` a second round trip after a pause.
+    script touch a key that its call does not declare, where each workflow has one queue; where `prepare` finds that the server
+    refuses others, that is so anyway. It costs `begin` a second round trip after a pause.
 
     `async with` prepares it; the client stays open: it is the application's, unless `open` made it.
 

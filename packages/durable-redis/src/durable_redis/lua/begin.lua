@@ -5,8 +5,8 @@
 --   that are hinted at, and these, the longest due first
 -- returns: in how many microseconds to look again or '', '1' when more may be due (or, with hints, the next to hint at), then for each turn
 --   workflow, receipt, attempt, lapses, due time, token, when it was granted, and the records as a flat list, or nil where they are many
--- Without hints it is the one script that touches keys which are not in KEYS: records and claim of the workflows that it picks, which are
--- in the slot of the queue. It reads all of them before it writes, so that a refusal leaves nothing.
+-- Without hints it touches keys which are not in KEYS: records and claim of the workflows that it picks, which are in the slot of the
+-- queue. It reads all of them before it writes, so that a refusal leaves nothing. (The other such keys: `uncontended`, in claims.)
 -- [DUR-BEGIN] [DUR-BEGIN-FRESH] [DUR-BEGIN-REPEAT] [DUR-CO-COMMIT]
 --@include queue
 --@include clock
